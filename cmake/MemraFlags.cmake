@@ -1,0 +1,77 @@
+# Flags of the library, its tests and its benchmarks.
+
+if(MEMRA_SANITIZE)
+  set(memra_sanitize_flags -fsanitize=${MEMRA_SANITIZE} -fno-omit-frame-pointer)
+  if(MEMRA_SANITIZE MATCHES "undefined")
+    list(APPEND memra_sanitize_flags -fno-sanitize-recover=undefined)
+  endif()
+  foreach(flag IN LISTS memra_sanitize_flags)
+    add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${flag}>")
+    add_link_options("${flag}")
+  endforeach()
+endif()
+
+# What every target of this project shares: language level, visibility, warnings.
+function(memra_common_flags target)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  set_target_properties(
+    ${target}
+    PROPERTIES CXX_EXTENSIONS OFF
+               C_STANDARD 99
+               C_EXTENSIONS OFF
+               C_VISIBILITY_PRESET hidden
+               CXX_VISIBILITY_PRESET hidden
+               CUDA_VISIBILITY_PRESET hidden
+               VISIBILITY_INLINES_HIDDEN ON)
+  # Spelt out, because CMake 3.25 does not know nvcc's C++20.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+  # No -Wpedantic for nvcc: the host code that it generates is not pedantic.
+  target_compile_options(
+    ${target} PRIVATE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic>"
+                      "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
+  if(MEMRA_WERROR)
+    target_compile_options(
+      ${target} PRIVATE "$<$<COMPILE_LANGUAGE:C,CXX>:-Werror>"
+                        "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Werror>")
+  endif()
+endfunction()
+
+# The rows path promises the same bits everywhere, so no compiler may contract, flush or
+# approximate. These flags must stay last on the command line: call this after every other option,
+# and give no source file an option that undoes it.
+function(memra_exact_arithmetic target)
+  set(host -ffp-contract=off -fno-fast-math)
+  set(device -Xcompiler=-ffp-contract=off,-fno-fast-math -fmad=false -ftz=false -prec-div=true)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:C,CXX>:${host}>"
+                                           "$<$<COMPILE_LANGUAGE:CUDA>:${device}>")
+endfunction()
+
+# The shared library itself: includes, name, version script, closed link.
+function(memra_library_setup target)
+  find_package(Threads REQUIRED)
+  memra_common_flags(${target})
+  set(map "${PROJECT_SOURCE_DIR}/src/memra.map")
+  set_target_properties(
+    ${target}
+    PROPERTIES VERSION ${PROJECT_VERSION}
+               SOVERSION 0
+               POSITION_INDEPENDENT_CODE ON
+               CUDA_RUNTIME_LIBRARY Static
+               LINK_DEPENDS "${map}")
+  target_include_directories(
+    ${target}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/cuda")
+  target_compile_definitions(
+    ${target} PRIVATE MEMRA_BUILDING=1 $<$<BOOL:${MEMRA_WITH_CUDA}>:MEMRA_WITH_CUDA=1>)
+  # The static CUDA runtime must not show: the host process may hold another one.
+  target_link_options(
+    ${target} PRIVATE "LINKER:--version-script=${map}" LINKER:--no-undefined
+    LINKER:--exclude-libs,ALL LINKER:-z,relro,-z,now)
+  target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+  if(MEMRA_WITH_CUDA AND MEMRA_TESTS)
+    set_target_properties(${target} PROPERTIES CUDA_COMPILER_LAUNCHER
+                                               "${PROJECT_SOURCE_DIR}/cmake/nvcc_record.sh")
+  endif()
+  memra_exact_arithmetic(${target})
+endfunction()
