@@ -1,0 +1,23 @@
+#pragma once
+
+// The rows path on CUDA: dispatch of the gate/up and down kernels.
+
+#include "device.h"
+
+namespace memra::cuda {
+
+enum class RowsArm { kServed, kLoadOnly, kMathOnly, kStream };
+
+// Loads every kernel of the rows path and sets its attributes; once per engine.
+Status rows_load(const Device& device);
+
+RowsChoice choose_rows(const Device& device, const RowsShape& shape, int64_t tokens);
+const char* gate_up_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant);
+const char* down_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant);
+
+Status rows_gate_up(const Device& device, RowsArm arm, const memra_rows_gate_up_args& args,
+                    const Launch& launch);
+Status rows_down(const Device& device, RowsArm arm, const memra_rows_down_args& args,
+                 const Launch& launch);
+
+}  // namespace memra::cuda
