@@ -1,0 +1,38 @@
+#!/bin/sh
+# device_code.sh OBJECTS BUILD_DIR KERNEL_RESOURCES: what nvcc made of the kernels (cmake/nvcc_record.sh
+# kept it). The promise of equal bits allows no flushing and no approximation in any PTX; no kernel
+# of ours may keep variables in local memory, neither by spilling nor by indexing.
+set -eu
+objects=$1
+build=$2
+resources=$3
+failed=0
+ptx=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+while IFS= read -r object; do
+  case $object in *.cu.o) ;; *) continue ;; esac
+  case $object in /*) ;; *) object=$build/$object ;; esac
+  for file in "$object".ptx.d/*.ptx; do
+    [ -f "$file" ] || { echo "no PTX beside $object"; exit 1; }
+    ptx=$((ptx + 1))
+    # .full is the two-ulp division that -prec-div=false would give.
+    if grep -nE '\.ftz|\.approx|div\.full' "$file" >"$work/found"; then
+      echo "$file:"
+      head -n 5 "$work/found"
+      failed=1
+    fi
+  done
+done <"$objects"
+[ "$ptx" -gt 0 ] || { echo "no CUDA object in $objects"; exit 1; }
+
+"$resources" "$build" >"$work/table"
+kernels=$(grep -c . "$work/table") || true
+[ "$kernels" -gt 0 ] || { echo "no resource records under $build"; exit 1; }
+if awk -F '\t' '$4 + $5 + $6 > 0 { print; found = 1 } END { exit !found }' "$work/table"; then
+  echo "the kernels above use local memory (columns 4..6: stack, spill stores, spill loads)"
+  failed=1
+fi
+[ "$failed" = 0 ] || exit 1
+echo "$ptx PTX files without .ftz, .approx or div.full; $kernels kernels without local memory"
