@@ -43,7 +43,7 @@ float row_dot(const std::int8_t* doubled, const float* scales, const std::int8_t
               const float* d, std::int64_t cols);
 
 // Rule 8.
-float exp(float x);
+float exp_f32(float x);
 
 // Rule 7.
 enum class Activation { kSwiglu, kSwigluPreclamp, kSwigluPostclamp, kSwigluOai };

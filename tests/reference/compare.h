@@ -60,7 +60,7 @@ struct ValueCounts {
   std::int64_t nonzero = 0;  // NaN included
   std::int64_t nan = 0;
   std::int64_t inf = 0;
-  std::int64_t distinct = 0;  // bit patterns
+  std::int64_t distinct = 0;  // bit patterns, counted up to about a thousand
 
   // Most of the elements are finite, not zero and not all alike.
   bool informative() const;

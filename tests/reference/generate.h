@@ -19,7 +19,7 @@ class Random {
   std::int64_t below(std::int64_t n);    // 0 .. n - 1
   float uniform();                       // [0, 1)
   float uniform(float low, float high);  // [low, high)
-  float normal();                        // near N(0, 1): a sum of uniforms, exact in f32
+  float normal();                        // near N(0, 1): a sum of uniforms, no libm
 
  private:
   std::uint64_t state_;
@@ -32,8 +32,8 @@ enum class ScaleCodes {
 
 Slab random_slab(Random& random, Format format, std::int64_t rows, std::int64_t cols,
                  ScaleCodes scales);
-// Root mean square of the decoded weights, without the expert scale.
-double weight_rms(const Slab& slab);
+// Root mean square of the weights of such slabs, without the expert scale.
+double weight_rms(ScaleCodes scales);
 
 enum class IdPattern {
   kDistinct,    // random, distinct in each token

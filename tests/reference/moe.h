@@ -35,9 +35,9 @@ struct GateUp {
 GateUp gate_up(const QuantizedRows& x, std::int64_t top_k, std::int64_t intermediate,
                const PairPlane& gate, const PairPlane& up, const ActivationParams& activation);
 
-// Rules 2, 3, 6. `down.scales` already hold mul(topk_weight, scale_down); `weights` serve the bias
+// Rules 2, 3, 6. `plane.scales` already hold mul(topk_weight, scale_down); `weights` serve the bias
 // alone and may be empty without one. `y` is [tokens, hidden]: zeros, or the values to add to.
-void down(const QuantizedRows& act, std::int64_t top_k, std::int64_t hidden, const PairPlane& down,
+void down(const QuantizedRows& act, std::int64_t top_k, std::int64_t hidden, const PairPlane& plane,
           std::span<const float> weights, std::vector<float>& y);
 
 // ---- The layer. ----
@@ -93,7 +93,7 @@ struct MoeResult {
   std::uint64_t invalid_ids = 0;       // ids >= n_experts or < -1
 };
 
-// Empty where the pair is skipped: what the tables of the stages hold for it.
+// What the tables of the stages hold; a skipped pair has NULL slabs on all three planes.
 struct Tables {
   PairPlane gate;
   PairPlane up;
