@@ -44,11 +44,17 @@ MEMRA_HD float exp_f32(float x) {
   return x > 89.0f ? bits_float(kInfBits) : result;
 }
 
-MEMRA_HD float sigmoid(float z) { return div(1.0f, add(1.0f, exp_f32(-z))); }
-MEMRA_HD float silu(float g) { return mul(g, sigmoid(g)); }
+MEMRA_HD float sigmoid(float z) {
+  return div(1.0f, add(1.0f, exp_f32(-z)));
+}
+MEMRA_HD float silu(float g) {
+  return mul(g, sigmoid(g));
+}
 
 // Comparisons, not min and max: a NaN passes.
-MEMRA_HD float clamp_above(float value, float limit) { return value > limit ? limit : value; }
+MEMRA_HD float clamp_above(float value, float limit) {
+  return value > limit ? limit : value;
+}
 MEMRA_HD float clamp_both(float value, float limit) {
   return value < -limit ? -limit : (value > limit ? limit : value);
 }

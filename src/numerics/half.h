@@ -62,31 +62,31 @@ MEMRA_HD constexpr std::uint16_t f32_to_bf16(float value) {
 // F32::load hands a NaN on as it is.
 struct F32 {
   using Storage = float;
-  static MEMRA_HD float load(const float *p) { return *p; }
-  static MEMRA_HD void store(float *p, float value) { *p = canon(value); }
+  static MEMRA_HD float load(const float* p) { return *p; }
+  static MEMRA_HD void store(float* p, float value) { *p = canon(value); }
 };
 
 struct F16 {
   using Storage = std::uint16_t;
-  static MEMRA_HD float load(const std::uint16_t *p) { return f16_to_f32(*p); }
-  static MEMRA_HD void store(std::uint16_t *p, float value) { *p = f32_to_f16(value); }
+  static MEMRA_HD float load(const std::uint16_t* p) { return f16_to_f32(*p); }
+  static MEMRA_HD void store(std::uint16_t* p, float value) { *p = f32_to_f16(value); }
 };
 
 struct Bf16 {
   using Storage = std::uint16_t;
-  static MEMRA_HD float load(const std::uint16_t *p) { return bf16_to_f32(*p); }
-  static MEMRA_HD void store(std::uint16_t *p, float value) { *p = f32_to_bf16(value); }
+  static MEMRA_HD float load(const std::uint16_t* p) { return bf16_to_f32(*p); }
+  static MEMRA_HD void store(std::uint16_t* p, float value) { *p = f32_to_bf16(value); }
 };
 
 // Element `index` of an untyped buffer, aligned to its element size.
 template <class Type>
-MEMRA_HD float load_as_f32(const void *base, std::int64_t index) {
-  return Type::load(static_cast<const typename Type::Storage *>(base) + index);
+MEMRA_HD float load_as_f32(const void* base, std::int64_t index) {
+  return Type::load(static_cast<const typename Type::Storage*>(base) + index);
 }
 
 template <class Type>
-MEMRA_HD void store_from_f32(void *base, std::int64_t index, float value) {
-  Type::store(static_cast<typename Type::Storage *>(base) + index, value);
+MEMRA_HD void store_from_f32(void* base, std::int64_t index, float value) {
+  Type::store(static_cast<typename Type::Storage*>(base) + index, value);
 }
 
 }  // namespace memra::numerics

@@ -32,7 +32,9 @@ MEMRA_HD constexpr std::uint32_t float_bits(float value) {
   return __builtin_bit_cast(std::uint32_t, value);
 }
 
-MEMRA_HD constexpr float bits_float(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
+MEMRA_HD constexpr float bits_float(std::uint32_t bits) {
+  return __builtin_bit_cast(float, bits);
+}
 
 // The bits of |value|; as unsigned integers they order all magnitudes, Inf above the finite ones
 // and NaN above Inf.
@@ -40,8 +42,12 @@ MEMRA_HD constexpr std::uint32_t magnitude_bits(float value) {
   return float_bits(value) & kMagnitudeMask;
 }
 
-MEMRA_HD constexpr bool is_nan(float value) { return magnitude_bits(value) > kInfBits; }
-MEMRA_HD constexpr bool is_finite(float value) { return magnitude_bits(value) < kInfBits; }
+MEMRA_HD constexpr bool is_nan(float value) {
+  return magnitude_bits(value) > kInfBits;
+}
+MEMRA_HD constexpr bool is_finite(float value) {
+  return magnitude_bits(value) < kInfBits;
+}
 
 // Rule 9: every NaN that is stored is this one. Done on bits, so that no compiler can reason it
 // away.

@@ -40,14 +40,15 @@ MEMRA_HD std::int8_t q8(float x, Q8Scale scale) {
 }
 
 // One whole group; returns d.
-MEMRA_HD float q8_group(const float *x, std::int8_t *q) {
+MEMRA_HD float q8_group(const float* x, std::int8_t* q) {
   std::uint32_t amax_bits = 0;
   for (int i = 0; i < kGroup; ++i) {
     const std::uint32_t bits = magnitude_bits(x[i]);
     amax_bits = bits > amax_bits ? bits : amax_bits;
   }
   const Q8Scale scale = q8_scale(amax_bits);
-  for (int i = 0; i < kGroup; ++i) q[i] = q8(x[i], scale);
+  for (int i = 0; i < kGroup; ++i)
+    q[i] = q8(x[i], scale);
   return scale.d;
 }
 

@@ -12,7 +12,9 @@ inline constexpr std::uint32_t kUe4m3MaxCode = 0x7Eu;
 inline constexpr float kUe4m3Max = 448.0f;
 
 // The NaN code and every code with bit 7 set are invalid.
-MEMRA_HD constexpr bool ue4m3_is_legal(std::uint32_t code) { return code <= kUe4m3MaxCode; }
+MEMRA_HD constexpr bool ue4m3_is_legal(std::uint32_t code) {
+  return code <= kUe4m3MaxCode;
+}
 
 // For legal codes only, in two instructions and exact: the exponent and mantissa fields land in
 // those of a float; the factor corrects the bias and lifts code subnormals out of f32 subnormals.
@@ -50,8 +52,10 @@ constexpr std::array<float, 256> make_ue4m3_table() {
     const std::uint32_t e = code >> 3;
     const std::uint32_t m = code & 7u;
     float value = e != 0 ? 1.0f + static_cast<float>(m) / 8.0f : static_cast<float>(m) / 8.0f;
-    for (std::uint32_t i = e != 0 ? e : 1u; i < 7u; ++i) value *= 0.5f;
-    for (std::uint32_t i = 7u; i < e; ++i) value *= 2.0f;
+    for (std::uint32_t i = e != 0 ? e : 1u; i < 7u; ++i)
+      value *= 0.5f;
+    for (std::uint32_t i = 7u; i < e; ++i)
+      value *= 2.0f;
     table[code] = value;
   }
   return table;
