@@ -64,6 +64,11 @@ function(memra_library_setup target)
     PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/cuda")
   target_compile_definitions(
     ${target} PRIVATE MEMRA_BUILDING=1 $<$<BOOL:${MEMRA_WITH_CUDA}>:MEMRA_WITH_CUDA=1>)
+  # CUB in a namespace of our own, for a process may hold two; and without NVTX, which reads the
+  # environment and loads libraries by itself.
+  target_compile_definitions(
+    ${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:CUB_WRAPPED_NAMESPACE=memra_vendored>"
+                      "$<$<COMPILE_LANGUAGE:CUDA>:NVTX_DISABLE;CCCL_DISABLE_NVTX>")
   # The static CUDA runtime must not show: the host process may hold another one.
   target_link_options(
     ${target} PRIVATE "LINKER:--version-script=${map}" LINKER:--no-undefined
