@@ -120,7 +120,8 @@ TEST(ReferenceFormats, EveryNibbleAndScaleByteBelongsToOneValue) {
       }
       ASSERT_EQ(nibbles.size(), static_cast<std::size_t>(rows * cols));
       ASSERT_EQ(scales.size(), static_cast<std::size_t>(rows * cols / 16));
-      for (const std::int64_t byte : scales) ASSERT_FALSE(nibbles.contains(2 * byte));
+      for (const std::int64_t byte : scales)
+        ASSERT_FALSE(nibbles.contains(2 * byte));
       ASSERT_EQ(slab_bytes(rows, cols), rows * cols / 2 + rows * cols / 16);
       ASSERT_LT(*nibbles.rbegin(), 2 * slab_bytes(rows, cols));
       ASSERT_LT(*scales.rbegin(), slab_bytes(rows, cols));
@@ -165,12 +166,33 @@ TEST(ReferenceFormats, ConversionKeepsValuesAndCountsInvalidScales) {
   EXPECT_EQ(invalid.count, 3u);
   EXPECT_EQ(invalid.first_expert, 5);
   EXPECT_EQ(invalid.first_row, 3);
-  EXPECT_EQ(invalid.first_scale, 7);
-  EXPECT_EQ(invalid.first_block, 1);
+  EXPECT_EQ(invalid.first_block, 7);
   EXPECT_EQ(get_scale(v2, 3, 112), 0x00);
   EXPECT_EQ(decode(v2).scales, decode(v1).scales);
   EXPECT_EQ(decode(v2).doubled, decode(v1).doubled);
   EXPECT_TRUE(compare_bits(dequantize(v1, 0.3f), dequantize(v2, 0.3f), 320).same());
+}
+
+TEST(ReferenceFormats, SixteenCodesAtOnceAreTheSingleOnes) {
+  Random random(6);
+  for (const Format format : kFormats) {
+    const Slab slab = random_slab(random, format, 16, 320, ScaleCodes::kAll);
+    Slab copy(format, 16, 320);
+    const DecodedSlab decoded = decode(slab);
+    for (std::int64_t row = 0; row < 16; ++row) {
+      for (std::int64_t col = 0; col < 320; ++col) {
+        const std::uint8_t code = get_code(slab, row, col);
+        const std::uint8_t scale = get_scale(slab, row, col);
+        set_code(copy, row, col, code);
+        set_scale(copy, row, col, scale);
+        const std::size_t element = static_cast<std::size_t>(row * 320 + col);
+        ASSERT_EQ(get_codes(slab, row, col / 16 * 16)[element % 16], code);
+        ASSERT_EQ(decoded.doubled[element], e2m1_doubled(code));
+        ASSERT_EQ(decoded.scales[element / 16], ue4m3_value(scale));
+      }
+    }
+    EXPECT_EQ(copy.bytes, slab.bytes);
+  }
 }
 
 TEST(ReferenceFormats, SlicesAndBanks) {
@@ -196,8 +218,7 @@ TEST(ReferenceWeights, ThirdPartyBlocksDecodeToTheirBits) {
   ASSERT_EQ(expected.size(), 256u * 256u);
   ASSERT_TRUE(count_values(expected).informative());
   for (const Format format : kFormats) {
-    const BitReport report =
-        compare_bits(expected, dequantize(convert(v1, format), 1.0f), 256);
+    const BitReport report = compare_bits(expected, dequantize(convert(v1, format), 1.0f), 256);
     EXPECT_TRUE(report.same()) << report.text();
   }
 }
@@ -222,10 +243,11 @@ TEST(ReferenceWeights, ThirdPartyTableHasTheSameValues) {
 }
 
 TEST(ReferenceWeights, NearestScaleCode) {
-  const std::pair<float, float> known[] = {{240, 240}, {248, 256}, {256, 256}, {288, 288},
-                                           {320, 320}, {400, 384}, {447, 448}, {1e9f, 448},
-                                           {HUGE_VALF, 448}, {0, 0}, {-1, 0}};
-  for (const auto& [x, value] : known) EXPECT_EQ(ue4m3_value(nearest_ue4m3(x)), value) << x;
+  const std::pair<float, float> known[] = {{240, 240},       {248, 256}, {256, 256}, {288, 288},
+                                           {320, 320},       {400, 384}, {447, 448}, {1e9f, 448},
+                                           {HUGE_VALF, 448}, {0, 0},     {-1, 0}};
+  for (const auto& [x, value] : known)
+    EXPECT_EQ(ue4m3_value(nearest_ue4m3(x)), value) << x;
   EXPECT_EQ(nearest_ue4m3(canonical_nan()), 0);
   for (int code = 0; code < 0x7E; ++code) {
     const auto low = static_cast<std::uint8_t>(code);
@@ -239,11 +261,12 @@ TEST(ReferenceWeights, NearestScaleCode) {
 }
 
 TEST(ReferenceWeights, NearestE2m1Code) {
-  const std::pair<float, int> known[] = {
-      {0, 0},       {0.25f, 0}, {0.26f, 1}, {0.75f, 2}, {1.25f, 2}, {1.75f, 4},
-      {2.5f, 4},    {3.5f, 6},  {5, 6},     {5.01f, 7}, {100, 7},   {HUGE_VALF, 7},
-      {-0.2f, 8},   {-1.5f, 11}, {-5, 14},  {-0.0f, 8}};
-  for (const auto& [x, code] : known) EXPECT_EQ(nearest_e2m1(x), code) << x;
+  const std::pair<float, int> known[] = {{0, 0},     {0.25f, 0},  {0.26f, 1}, {0.75f, 2},
+                                         {1.25f, 2}, {1.75f, 4},  {2.5f, 4},  {3.5f, 6},
+                                         {5, 6},     {5.01f, 7},  {100, 7},   {HUGE_VALF, 7},
+                                         {-0.2f, 8}, {-1.5f, 11}, {-5, 14},   {-0.0f, 8}};
+  for (const auto& [x, code] : known)
+    EXPECT_EQ(nearest_e2m1(x), code) << x;
   EXPECT_EQ(nearest_e2m1(canonical_nan()), 0);
 }
 
@@ -283,7 +306,12 @@ TEST(ReferenceWeights, QuantizeOfZerosAndNonFiniteValues) {
   values[3] = HUGE_VALF;
   values[4] = canonical_nan();
   values[5] = 6.0f;
+  EXPECT_EQ(count_non_finite(values), 2u);
   EXPECT_EQ(choose_expert_scale(values), div(6.0f, 2688.0f));
+  for (const float bad : {0.0f, -1.0f, HUGE_VALF, canonical_nan()}) {
+    EXPECT_EQ(quantize_nvfp4(values, 8, 64, bad, Format::kV2).bytes,
+              Slab(Format::kV2, 8, 64).bytes);
+  }
   const Slab slab = quantize_nvfp4(values, 8, 64, 1.0f, Format::kV1);
   EXPECT_EQ(get_scale(slab, 0, 0), 0x38);
   EXPECT_EQ(get_code(slab, 0, 3), 0);
@@ -310,14 +338,16 @@ TEST(ReferenceWeights, ImportKeepsCodesInOrder) {
   EXPECT_EQ(get_scale(import_nvfp4(checkpoint, Format::kV1), 1, 16), 0x9A);
   EXPECT_EQ(invalid.count, 1u);
   EXPECT_EQ(invalid.first_row, 1);
-  EXPECT_EQ(invalid.first_scale, 1);
+  EXPECT_EQ(invalid.first_block, 1);
 
   EXPECT_EQ(imported_expert_scale(0.125f, GlobalScale::kDirect),
             imported_expert_scale(8.0f, GlobalScale::kReciprocal));
   for (const float bad : {0.0f, -0.0f, -1.0f, HUGE_VALF, canonical_nan()}) {
-    EXPECT_FALSE(global_scale_legal(bad));
+    EXPECT_FALSE(global_scale_legal(bad, GlobalScale::kDirect));
+    EXPECT_FALSE(global_scale_legal(bad, GlobalScale::kReciprocal));
   }
-  EXPECT_TRUE(global_scale_legal(1e-40f));
+  EXPECT_TRUE(global_scale_legal(1e-40f, GlobalScale::kDirect));
+  EXPECT_FALSE(global_scale_legal(1e-40f, GlobalScale::kReciprocal));
 }
 
 double ulps_from_exact(float x) {
@@ -355,7 +385,8 @@ TEST(ReferenceCompare, ReportsPlaceAndPattern) {
   std::vector<float> expected(4 * 256, 1.0f);
   std::vector<float> actual = expected;
   EXPECT_TRUE(compare_bits(expected, actual, 256).same());
-  for (std::size_t row = 1; row < 4; ++row) actual[row * 256 + 70] = 1.5f;
+  for (std::size_t row = 1; row < 4; ++row)
+    actual[row * 256 + 70] = 1.5f;
   BitReport report = compare_bits(expected, actual, 256);
   EXPECT_EQ(report.differing, 3);
   EXPECT_EQ(report.first_row, 1);
@@ -363,8 +394,7 @@ TEST(ReferenceCompare, ReportsPlaceAndPattern) {
   EXPECT_EQ(report.errors.mod64[6], 0.5);
   EXPECT_EQ(report.errors.mod128[70], 0.5);
   EXPECT_EQ(report.errors.mod128[6], 0.0);
-  EXPECT_NE(report.text().find("expected 1 (0x3f800000), got 1.5 (0x3fc00000)"),
-            std::string::npos)
+  EXPECT_NE(report.text().find("expected 1 (0x3f800000), got 1.5 (0x3fc00000)"), std::string::npos)
       << report.text();
   // Two NaNs that are not the same bits differ; 0 and -0 differ.
   actual = expected;

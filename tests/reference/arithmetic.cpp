@@ -9,11 +9,14 @@
 namespace memra::reference {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
 
 std::int32_t integer_dot(const std::int8_t* a, const std::int8_t* b) {
   std::int32_t sum = 0;
-  for (int i = 0; i < 16; ++i) sum += a[i] * b[i];
+  for (int i = 0; i < 16; ++i)
+    sum += a[i] * b[i];
   return sum;
 }
 
@@ -29,7 +32,8 @@ std::span<const float> QuantizedRows::d_row(std::int64_t row) const {
 
 void quantize_group(std::span<const float> x, std::span<std::int8_t> q, float& d) {
   std::uint32_t largest = 0;
-  for (const float value : x) largest = std::max(largest, bits_of(value) & 0x7FFFFFFFu);
+  for (const float value : x)
+    largest = std::max(largest, bits_of(value) & 0x7FFFFFFFu);
 
   std::fill(q.begin(), q.end(), std::int8_t{0});
   if (largest >= 0x7F800000u) {
@@ -70,8 +74,8 @@ float group_dot(const std::int8_t* doubled, float s0, float s1, const std::int8_
   return p;
 }
 
-float row_dot(const std::int8_t* doubled, const float* scales, const std::int8_t* q,
-              const float* d, std::int64_t cols) {
+float row_dot(const std::int8_t* doubled, const float* scales, const std::int8_t* q, const float* d,
+              std::int64_t cols) {
   std::array<float, kVirtualLanes> v{};  // +0
   for (std::int64_t g = 0; g < cols / kGroup; ++g) {
     const float p =
@@ -81,7 +85,8 @@ float row_dot(const std::int8_t* doubled, const float* scales, const std::int8_t
   }
   for (const std::size_t distance : {16u, 8u, 4u, 2u, 1u}) {
     std::array<float, kVirtualLanes> sum;
-    for (std::size_t l = 0; l < v.size(); ++l) sum[l] = add(v[l], v[l ^ distance]);
+    for (std::size_t l = 0; l < v.size(); ++l)
+      sum[l] = add(v[l], v[l ^ distance]);
     v = sum;
   }
   return mul(0.5f, v[0]);
@@ -111,9 +116,13 @@ float exp_f32(float x) {
   return y;
 }
 
-float sig(float z) { return div(1.0f, add(1.0f, exp_f32(-z))); }
+float sig(float z) {
+  return div(1.0f, add(1.0f, exp_f32(-z)));
+}
 
-float silu(float g) { return mul(g, sig(g)); }
+float silu(float g) {
+  return mul(g, sig(g));
+}
 
 float activate(const ActivationParams& params, float g, float u) {
   const float limit = params.limit;

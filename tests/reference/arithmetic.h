@@ -9,13 +9,21 @@
 namespace memra::reference {
 
 // The four single IEEE f32 operations of the contract, round to nearest even.
-inline float add(float a, float b) { return a + b; }
-inline float mul(float a, float b) { return a * b; }
-inline float div(float a, float b) { return a / b; }
-inline float fma(float a, float b, float c) { return std::fma(a, b, c); }
+inline float add(float a, float b) {
+  return a + b;
+}
+inline float mul(float a, float b) {
+  return a * b;
+}
+inline float div(float a, float b) {
+  return a / b;
+}
+inline float fma(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
 
-inline constexpr std::int64_t kGroup = 32;        // values that share one activation scale
-inline constexpr std::int64_t kScaleGroup = 16;   // values that share one weight scale
+inline constexpr std::int64_t kGroup = 32;       // values that share one activation scale
+inline constexpr std::int64_t kScaleGroup = 16;  // values that share one weight scale
 inline constexpr std::int64_t kVirtualLanes = 32;
 
 // Rule 1 over a matrix of rows.
@@ -39,8 +47,8 @@ QuantizedRows quantize_q8(std::span<const float> x, std::int64_t rows, std::int6
 float group_dot(const std::int8_t* doubled, float s0, float s1, const std::int8_t* q);
 
 // Rule 3: `doubled` and `q` hold `cols` values, `scales` cols / 16, `d` cols / 32.
-float row_dot(const std::int8_t* doubled, const float* scales, const std::int8_t* q,
-              const float* d, std::int64_t cols);
+float row_dot(const std::int8_t* doubled, const float* scales, const std::int8_t* q, const float* d,
+              std::int64_t cols);
 
 // Rule 8.
 float exp_f32(float x);

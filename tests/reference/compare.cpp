@@ -10,7 +10,9 @@
 namespace memra::reference {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
 
 double difference(double expected, double actual) {
   const bool both_nan = expected != expected && actual != actual;
@@ -71,7 +73,8 @@ BitReport size_mismatch(std::size_t expected, std::size_t actual) {
 template <std::size_t kN>
 void print_worst(std::ostream& out, const std::array<double, kN>& worst) {
   std::array<std::size_t, kN> order;
-  for (std::size_t i = 0; i < kN; ++i) order[i] = i;
+  for (std::size_t i = 0; i < kN; ++i)
+    order[i] = i;
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return worst[a] > worst[b]; });
   const auto bad = std::count_if(worst.begin(), worst.end(), [](double e) { return e > 0; });
@@ -185,8 +188,8 @@ bool ValueCounts::informative() const {
 
 std::string ValueCounts::text() const {
   std::ostringstream out;
-  out << elements << " elements: " << nonzero << " not zero, " << nan << " NaN, " << inf
-      << " Inf, " << distinct << " distinct";
+  out << elements << " elements: " << nonzero << " not zero, " << nan << " NaN, " << inf << " Inf, "
+      << distinct << " distinct";
   return out.str();
 }
 

@@ -62,28 +62,44 @@ void store_as(std::span<std::uint8_t> bytes, std::int64_t index, T value) {
 
 }  // namespace
 
-float f16_to_f32(std::uint16_t bits) { return decode(kF16Layout, bits); }
-float bf16_to_f32(std::uint16_t bits) { return decode(kBF16Layout, bits); }
+float f16_to_f32(std::uint16_t bits) {
+  return decode(kF16Layout, bits);
+}
+float bf16_to_f32(std::uint16_t bits) {
+  return decode(kBF16Layout, bits);
+}
 
-std::uint16_t f32_to_f16(float x) { return x != x ? kCanonicalNanF16 : encode(kF16Layout, x); }
-std::uint16_t f32_to_bf16(float x) { return x != x ? kCanonicalNanBF16 : encode(kBF16Layout, x); }
+std::uint16_t f32_to_f16(float x) {
+  return x != x ? kCanonicalNanF16 : encode(kF16Layout, x);
+}
+std::uint16_t f32_to_bf16(float x) {
+  return x != x ? kCanonicalNanBF16 : encode(kBF16Layout, x);
+}
 
-std::int64_t dtype_bytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+std::int64_t dtype_bytes(DType dtype) {
+  return dtype == DType::kF32 ? 4 : 2;
+}
 
 float load(std::span<const std::uint8_t> bytes, DType dtype, std::int64_t index) {
   switch (dtype) {
-    case DType::kF16: return f16_to_f32(load_as<std::uint16_t>(bytes, index));
-    case DType::kBF16: return bf16_to_f32(load_as<std::uint16_t>(bytes, index));
-    case DType::kF32: break;
+    case DType::kF16:
+      return f16_to_f32(load_as<std::uint16_t>(bytes, index));
+    case DType::kBF16:
+      return bf16_to_f32(load_as<std::uint16_t>(bytes, index));
+    case DType::kF32:
+      break;
   }
   return load_as<float>(bytes, index);
 }
 
 void store(std::span<std::uint8_t> bytes, DType dtype, std::int64_t index, float value) {
   switch (dtype) {
-    case DType::kF16: return store_as(bytes, index, f32_to_f16(value));
-    case DType::kBF16: return store_as(bytes, index, f32_to_bf16(value));
-    case DType::kF32: break;
+    case DType::kF16:
+      return store_as(bytes, index, f32_to_f16(value));
+    case DType::kBF16:
+      return store_as(bytes, index, f32_to_bf16(value));
+    case DType::kF32:
+      break;
   }
   store_as(bytes, index, canonical(value));
 }

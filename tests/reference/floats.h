@@ -14,12 +14,20 @@ inline constexpr std::uint32_t kCanonicalNanF32 = 0x7FC00000u;
 inline constexpr std::uint16_t kCanonicalNanF16 = 0x7E00u;
 inline constexpr std::uint16_t kCanonicalNanBF16 = 0x7FC0u;
 
-inline std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
-inline float from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
-inline float canonical_nan() { return from_bits(kCanonicalNanF32); }
+inline std::uint32_t bits_of(float x) {
+  return std::bit_cast<std::uint32_t>(x);
+}
+inline float from_bits(std::uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+inline float canonical_nan() {
+  return from_bits(kCanonicalNanF32);
+}
 
 // Every stored f32 passes through here.
-inline float canonical(float x) { return x != x ? canonical_nan() : x; }
+inline float canonical(float x) {
+  return x != x ? canonical_nan() : x;
+}
 
 // Exact.
 float f16_to_f32(std::uint16_t bits);

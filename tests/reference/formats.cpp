@@ -25,7 +25,9 @@ V2Tile v2_tile(std::int64_t cols, std::int64_t row, std::int64_t col) {
   return {row / 8, index, (row % 8) * groups + group, (col % 32) / 16};
 }
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
 
 }  // namespace
 
@@ -42,7 +44,9 @@ float e2m1_value(std::uint8_t code) {
   return (code & 8) ? -magnitude : magnitude;  // code 8 is -0
 }
 
-bool ue4m3_legal(std::uint8_t code) { return code <= 0x7E; }
+bool ue4m3_legal(std::uint8_t code) {
+  return code <= 0x7E;
+}
 
 float ue4m3_value(std::uint8_t code) {
   if (!ue4m3_legal(code)) return 0.0f;
@@ -72,9 +76,9 @@ CodePlace code_place(Format format, std::int64_t rows, std::int64_t cols, std::i
     return {block * kV1BlockBytes + 4 + 8 * scale + within % 8, high};
   }
   const V2Tile tile = v2_tile(cols, row, col);
-  return {tile.block_row * 4 * cols + tile.index * 512 + tile.lane * 16 + tile.half * 8 +
-              within % 8,
-          high};
+  return {
+      tile.block_row * 4 * cols + tile.index * 512 + tile.lane * 16 + tile.half * 8 + within % 8,
+      high};
 }
 
 std::int64_t scale_place(Format format, std::int64_t rows, std::int64_t cols, std::int64_t row,
@@ -108,21 +112,36 @@ void set_scale(Slab& slab, std::int64_t row, std::int64_t col, std::uint8_t code
   slab.bytes[at(scale_place(slab.format, slab.rows, slab.cols, row, col))] = code;
 }
 
-void note_invalid(InvalidScales& invalid, std::int64_t expert, std::int64_t row,
-                  std::int64_t col) {
+Codes16 get_codes(const Slab& slab, std::int64_t row, std::int64_t col) {
+  const std::int64_t first = code_place(slab.format, slab.rows, slab.cols, row, col).byte;
+  Codes16 codes;
+  for (std::size_t i = 0; i < 8; ++i) {
+    const std::uint8_t byte = slab.bytes[at(first) + i];
+    codes[i] = byte & 15;
+    codes[i + 8] = byte >> 4;
+  }
+  return codes;
+}
+
+void set_codes(Slab& slab, std::int64_t row, std::int64_t col, const Codes16& codes) {
+  const std::int64_t first = code_place(slab.format, slab.rows, slab.cols, row, col).byte;
+  for (std::size_t i = 0; i < 8; ++i) {
+    slab.bytes[at(first) + i] = static_cast<std::uint8_t>(codes[i] | codes[i + 8] << 4);
+  }
+}
+
+void note_invalid(InvalidScales& invalid, std::int64_t expert, std::int64_t row, std::int64_t col) {
   if (invalid.count++ > 0) return;
   invalid.first_expert = expert;
   invalid.first_row = row;
-  invalid.first_scale = col / 16;
-  invalid.first_block = col / kV1BlockValues;
+  invalid.first_block = col / 16;
 }
 
 Slab convert(const Slab& slab, Format to, InvalidScales* invalid, std::int64_t expert) {
   Slab result(to, slab.rows, slab.cols);
   for (std::int64_t row = 0; row < slab.rows; ++row) {
-    for (std::int64_t col = 0; col < slab.cols; ++col) {
-      set_code(result, row, col, get_code(slab, row, col));
-      if (col % 16 != 0) continue;
+    for (std::int64_t col = 0; col < slab.cols; col += 16) {
+      set_codes(result, row, col, get_codes(slab, row, col));
       std::uint8_t scale = get_scale(slab, row, col);
       if (!ue4m3_legal(scale)) {
         if (invalid != nullptr) note_invalid(*invalid, expert, row, col);
@@ -138,9 +157,9 @@ Slab slice(const Slab& slab, std::int64_t row0, std::int64_t rows, std::int64_t 
            std::int64_t cols) {
   Slab result(slab.format, rows, cols);
   for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t col = 0; col < cols; ++col) {
-      set_code(result, row, col, get_code(slab, row0 + row, col0 + col));
-      if (col % 16 == 0) set_scale(result, row, col, get_scale(slab, row0 + row, col0 + col));
+    for (std::int64_t col = 0; col < cols; col += 16) {
+      set_codes(result, row, col, get_codes(slab, row0 + row, col0 + col));
+      set_scale(result, row, col, get_scale(slab, row0 + row, col0 + col));
     }
   }
   return result;
@@ -165,10 +184,11 @@ DecodedSlab decode(const Slab& slab) {
   decoded.doubled.reserve(at(slab.rows * slab.cols));
   decoded.scales.reserve(at(slab.rows * slab.cols / 16));
   for (std::int64_t row = 0; row < slab.rows; ++row) {
-    for (std::int64_t col = 0; col < slab.cols; ++col) {
-      const int doubled = e2m1_doubled(get_code(slab, row, col));
-      decoded.doubled.push_back(static_cast<std::int8_t>(doubled));
-      if (col % 16 == 0) decoded.scales.push_back(ue4m3_value(get_scale(slab, row, col)));
+    for (std::int64_t col = 0; col < slab.cols; col += 16) {
+      for (const std::uint8_t code : get_codes(slab, row, col)) {
+        decoded.doubled.push_back(static_cast<std::int8_t>(e2m1_doubled(code)));
+      }
+      decoded.scales.push_back(ue4m3_value(get_scale(slab, row, col)));
     }
   }
   return decoded;

@@ -1,4 +1,5 @@
-// The weight formats of design section 3, from first principles: one value at a time, by (row, col).
+// The weight formats of design section 3, from first principles: one value at a time, by (row,
+// col).
 #pragma once
 
 #include <array>
@@ -47,13 +48,18 @@ void set_code(Slab& slab, std::int64_t row, std::int64_t col, std::uint8_t code)
 std::uint8_t get_scale(const Slab& slab, std::int64_t row, std::int64_t col);
 void set_scale(Slab& slab, std::int64_t row, std::int64_t col, std::uint8_t code);
 
-// Scale bytes that are no legal code. `first_scale` counts blocks of 16 columns (column / 16),
-// `first_block` V1 blocks of 64; first means lowest (expert, row, column).
+// The 16 codes of one scale at once, where speed counts: 8 bytes in both formats, the low nibbles
+// first. `col` is a multiple of 16.
+using Codes16 = std::array<std::uint8_t, 16>;
+Codes16 get_codes(const Slab& slab, std::int64_t row, std::int64_t col);
+void set_codes(Slab& slab, std::int64_t row, std::int64_t col, const Codes16& codes);
+
+// Scale bytes that are no legal code; the first is the lowest (expert, row, block), a block being
+// 16 columns.
 struct InvalidScales {
   std::uint64_t count = 0;
   std::int64_t first_expert = -1;
   std::int64_t first_row = -1;
-  std::int64_t first_scale = -1;
   std::int64_t first_block = -1;
 };
 void note_invalid(InvalidScales& invalid, std::int64_t expert, std::int64_t row, std::int64_t col);

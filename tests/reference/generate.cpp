@@ -8,7 +8,9 @@
 namespace memra::reference {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
 
 std::uint8_t random_scale(Random& random, ScaleCodes scales) {
   return static_cast<std::uint8_t>(scales == ScaleCodes::kAll ? random.below(127)
@@ -29,7 +31,8 @@ Bank random_bank(Random& random, const ProblemSpec& spec, Format format, std::in
   }
   if (spec.bias) {
     bank.bias.resize(at(n_local * rows));
-    for (float& value : bank.bias) value = random.uniform(-0.5f, 0.5f);
+    for (float& value : bank.bias)
+      value = random.uniform(-0.5f, 0.5f);
   }
   return bank;
 }
@@ -40,7 +43,8 @@ std::vector<std::int32_t> random_ids(Random& random, const ProblemSpec& spec) {
   std::vector<std::int32_t> ids;
   for (std::int64_t token = 0; token < spec.tokens; ++token) {
     std::vector<std::int32_t> deck;
-    for (std::int64_t e = 0; e < spec.n_experts; ++e) deck.push_back(static_cast<std::int32_t>(e));
+    for (std::int64_t e = 0; e < spec.n_experts; ++e)
+      deck.push_back(static_cast<std::int32_t>(e));
     for (std::int64_t slot = 0; slot < spec.top_k; ++slot) {
       if (spec.ids == IdPattern::kOneExpert) {
         ids.push_back(static_cast<std::int32_t>(spec.n_experts - 1));
@@ -76,9 +80,13 @@ std::int64_t Random::below(std::int64_t n) {
   return static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(n));
 }
 
-float Random::uniform() { return static_cast<float>(bits() >> 40) * 0x1p-24f; }
+float Random::uniform() {
+  return static_cast<float>(bits() >> 40) * 0x1p-24f;
+}
 
-float Random::uniform(float low, float high) { return low + (high - low) * uniform(); }
+float Random::uniform(float low, float high) {
+  return low + (high - low) * uniform();
+}
 
 float Random::normal() {
   // Four uniforms have variance 4 / 12.
@@ -92,10 +100,11 @@ Slab random_slab(Random& random, Format format, std::int64_t rows, std::int64_t 
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t col = 0; col < cols; col += 16) {
       set_scale(slab, row, col, random_scale(random, scales));
-      const std::uint64_t codes = random.bits();
-      for (std::int64_t i = 0; i < 16; ++i) {
-        set_code(slab, row, col + i, static_cast<std::uint8_t>(codes >> (4 * i) & 15));
-      }
+      const std::uint64_t bits = random.bits();
+      Codes16 codes;
+      for (std::size_t i = 0; i < 16; ++i)
+        codes[i] = bits >> (4 * i) & 15;
+      set_codes(slab, row, col, codes);
     }
   }
   return slab;
@@ -135,13 +144,12 @@ MoeProblem make_problem(const ProblemSpec& spec) {
   problem.tokens = spec.tokens;
 
   // Gate and up for x of order 1; down for activations near a half.
-  problem.banks = {
-      random_bank(random, spec, spec.gate_format, problem.n_local, spec.intermediate, spec.hidden,
-                  spec.pre_activation),
-      random_bank(random, spec, spec.up_format, problem.n_local, spec.intermediate, spec.hidden,
-                  spec.pre_activation),
-      random_bank(random, spec, spec.down_format, problem.n_local, spec.hidden, spec.intermediate,
-                  2.0)};
+  problem.banks = {random_bank(random, spec, spec.gate_format, problem.n_local, spec.intermediate,
+                               spec.hidden, spec.pre_activation),
+                   random_bank(random, spec, spec.up_format, problem.n_local, spec.intermediate,
+                               spec.hidden, spec.pre_activation),
+                   random_bank(random, spec, spec.down_format, problem.n_local, spec.hidden,
+                               spec.intermediate, 2.0)};
 
   problem.ids = random_ids(random, spec);
   for (std::int64_t pair = 0; pair < problem.n_pairs(); ++pair) {
@@ -150,20 +158,21 @@ MoeProblem make_problem(const ProblemSpec& spec) {
 
   problem.x_dtype = spec.x_dtype;
   problem.x_stride = spec.hidden + spec.x_padding;
-  problem.x.assign(at(strided_elements(spec.tokens, spec.hidden, problem.x_stride) *
-                      dtype_bytes(spec.x_dtype)),
-                   0xFF);
+  problem.x.assign(
+      at(strided_elements(spec.tokens, spec.hidden, problem.x_stride) * dtype_bytes(spec.x_dtype)),
+      0xFF);
   for (std::int64_t token = 0; token < spec.tokens; ++token) {
     fill_row(problem, token, RowKind::kNormal, random);
   }
-  for (const SpecialRow& row : spec.special_rows) fill_row(problem, row.token, row.kind, random);
+  for (const SpecialRow& row : spec.special_rows)
+    fill_row(problem, row.token, row.kind, random);
 
   problem.y_dtype = spec.y_dtype;
   problem.y_stride = spec.hidden + spec.y_padding;
   problem.accumulate = spec.accumulate;
-  problem.y_initial.assign(at(strided_elements(spec.tokens, spec.hidden, problem.y_stride) *
-                              dtype_bytes(spec.y_dtype)),
-                           0xFF);
+  problem.y_initial.assign(
+      at(strided_elements(spec.tokens, spec.hidden, problem.y_stride) * dtype_bytes(spec.y_dtype)),
+      0xFF);
   for (std::int64_t token = 0; spec.accumulate && token < spec.tokens; ++token) {
     for (std::int64_t col = 0; col < spec.hidden; ++col) {
       store(problem.y_initial, spec.y_dtype, token * problem.y_stride + col, random.normal());
@@ -190,8 +199,7 @@ MoeProblem only_tokens(const MoeProblem& problem, std::int64_t first, std::int64
   const auto rows_of = [&](const std::vector<std::uint8_t>& bytes, DType dtype,
                            std::int64_t stride) {
     const std::int64_t begin = first * stride * dtype_bytes(dtype);
-    const std::int64_t size =
-        strided_elements(count, problem.hidden, stride) * dtype_bytes(dtype);
+    const std::int64_t size = strided_elements(count, problem.hidden, stride) * dtype_bytes(dtype);
     return std::vector<std::uint8_t>(bytes.begin() + begin, bytes.begin() + begin + size);
   };
   result.x = rows_of(problem.x, problem.x_dtype, problem.x_stride);
@@ -199,8 +207,7 @@ MoeProblem only_tokens(const MoeProblem& problem, std::int64_t first, std::int64
   const auto pairs_begin = first * problem.top_k;
   const auto pairs_end = (first + count) * problem.top_k;
   result.ids.assign(problem.ids.begin() + pairs_begin, problem.ids.begin() + pairs_end);
-  result.weights.assign(problem.weights.begin() + pairs_begin,
-                        problem.weights.begin() + pairs_end);
+  result.weights.assign(problem.weights.begin() + pairs_begin, problem.weights.begin() + pairs_end);
   return result;
 }
 
@@ -211,13 +218,25 @@ void fill_row(MoeProblem& problem, std::int64_t token, RowKind kind, Random& ran
     const float normal = random.normal();
     float value = normal;
     switch (kind) {
-      case RowKind::kNormal: break;
-      case RowKind::kZero: value = 0.0f; break;
-      case RowKind::kOneNan: value = col == chosen ? canonical_nan() : normal; break;
-      case RowKind::kOneInf: value = col == chosen ? -HUGE_VALF : normal; break;
-      case RowKind::kTiny41: value = 1e-41f * normal; break;
-      case RowKind::kTiny38: value = 1e-38f * normal; break;
-      case RowKind::kTinyMixed: value = col % 3 == 0 ? 1e-41f : (col % 3 == 1 ? -1e-38f : 1.0f);
+      case RowKind::kNormal:
+        break;
+      case RowKind::kZero:
+        value = 0.0f;
+        break;
+      case RowKind::kOneNan:
+        value = col == chosen ? canonical_nan() : normal;
+        break;
+      case RowKind::kOneInf:
+        value = col == chosen ? -HUGE_VALF : normal;
+        break;
+      case RowKind::kTiny41:
+        value = 1e-41f * normal;
+        break;
+      case RowKind::kTiny38:
+        value = 1e-38f * normal;
+        break;
+      case RowKind::kTinyMixed:
+        value = col % 3 == 0 ? 1e-41f : (col % 3 == 1 ? -1e-38f : 1.0f);
         break;
       case RowKind::kOneHuge:
         if (col == chosen) value = problem.x_dtype == DType::kF16 ? 6e4f : 1e5f;

@@ -36,10 +36,10 @@ Slab random_slab(Random& random, Format format, std::int64_t rows, std::int64_t 
 double weight_rms(ScaleCodes scales);
 
 enum class IdPattern {
-  kDistinct,    // random, distinct in each token
-  kOneExpert,   // all on the last expert
-  kWithInvalid, // distinct, with -1, n_experts, INT_MIN, INT_MAX mixed in; token 0 has no valid id
-  kDuplicates,  // each drawn alone, so that a token may name an expert twice
+  kDistinct,     // random, distinct in each token
+  kOneExpert,    // all on the last expert
+  kWithInvalid,  // distinct, with -1, n_experts, INT_MIN, INT_MAX mixed in; token 0 has no valid id
+  kDuplicates,   // each drawn alone, so that a token may name an expert twice
 };
 
 // What a row of x holds. Special rows are put at the tokens that `special_rows` names.
@@ -48,11 +48,11 @@ enum class RowKind {
   kZero,
   kOneNan,
   kOneInf,
-  kTiny41,        // all near 1e-41
-  kTiny38,        // all near 1e-38
-  kTinyMixed,     // 1e-41, 1e-38 and 1
-  kOneHuge,       // normal with one 1e5 (f16: 6e4)
-  kBlockOf6000,   // normal with one group of 32 at 6000
+  kTiny41,       // all near 1e-41
+  kTiny38,       // all near 1e-38
+  kTinyMixed,    // 1e-41, 1e-38 and 1
+  kOneHuge,      // normal with one 1e5 (f16: 6e4)
+  kBlockOf6000,  // normal with one group of 32 at 6000
 };
 
 struct SpecialRow {

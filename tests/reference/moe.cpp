@@ -5,7 +5,9 @@
 namespace memra::reference {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
 
 // Decodes a slab when it is first asked for.
 class DecodedSlabs {
@@ -54,8 +56,8 @@ GateUp gate_up(const QuantizedRows& x, std::int64_t top_k, std::int64_t intermed
     const DecodedSlab& up_slab = slabs[up.slabs[at(pair)]];
     const std::int64_t token = pair / top_k;
     for (std::int64_t row = 0; row < intermediate; ++row) {
-      const float g = scaled(dot(gate_slab, row, x, token), gate.scales[at(pair)],
-                             pair_bias(gate, pair), row);
+      const float g =
+          scaled(dot(gate_slab, row, x, token), gate.scales[at(pair)], pair_bias(gate, pair), row);
       const float u =
           scaled(dot(up_slab, row, x, token), up.scales[at(pair)], pair_bias(up, pair), row);
       const std::size_t element = at(pair * intermediate + row);
@@ -84,7 +86,8 @@ void down(const QuantizedRows& act, std::int64_t top_k, std::int64_t hidden, con
       }
     }
   }
-  for (float& sum : y) sum = canonical(sum);
+  for (float& sum : y)
+    sum = canonical(sum);
 }
 
 Tables route(const MoeProblem& problem) {

@@ -17,9 +17,9 @@ namespace memra::reference {
 // Entries of one plane. A NULL slab skips the pair; an empty `bias` means no bias, a NULL entry in
 // it no bias for that pair.
 struct PairPlane {
-  std::vector<const Slab*> slabs;   // [n_pairs]
-  std::vector<float> scales;        // [n_pairs]
-  std::vector<const float*> bias;   // empty or [n_pairs], each [rows]
+  std::vector<const Slab*> slabs;  // [n_pairs]
+  std::vector<float> scales;       // [n_pairs]
+  std::vector<const float*> bias;  // empty or [n_pairs], each [rows]
 };
 
 // Gate and up as they enter the activation, and what leaves it. Rows of skipped pairs are +0.
@@ -70,14 +70,14 @@ struct MoeProblem {
 
   std::int64_t tokens = 0;
   DType x_dtype = DType::kF32;
-  std::int64_t x_stride = 0;  // in elements
+  std::int64_t x_stride = 0;  // in elements; hidden where dense
   std::vector<std::uint8_t> x;
   std::vector<std::int32_t> ids;  // [tokens, top_k]
   std::vector<float> weights;     // [tokens, top_k]
 
   DType y_dtype = DType::kF32;
-  std::int64_t y_stride = 0;              // in elements
-  std::vector<std::uint8_t> y_initial;    // what y holds before the call, gaps between rows included
+  std::int64_t y_stride = 0;            // in elements
+  std::vector<std::uint8_t> y_initial;  // what y holds before the call, gaps between rows included
   bool accumulate = false;
 
   std::int64_t n_pairs() const { return tokens * top_k; }
@@ -87,10 +87,10 @@ struct MoeResult {
   std::vector<std::uint8_t> y;  // y_initial with the rows rewritten, gaps as they were
   QuantizedRows x_q;            // [tokens, hidden]
   GateUp gate_up;
-  QuantizedRows act_q;                 // [n_pairs, intermediate]
-  std::vector<float> y_f32;            // [tokens, hidden] before it is rounded to y_dtype
-  std::vector<std::uint8_t> pair_live; // [n_pairs], 0 where the pair is skipped
-  std::uint64_t invalid_ids = 0;       // ids >= n_experts or < -1
+  QuantizedRows act_q;                  // [n_pairs, intermediate]
+  std::vector<float> y_f32;             // [tokens, hidden] before it is rounded to y_dtype
+  std::vector<std::uint8_t> pair_live;  // [n_pairs], 0 where the pair is skipped
+  std::uint64_t invalid_ids = 0;        // ids >= n_experts or < -1
 };
 
 // What the tables of the stages hold; a skipped pair has NULL slabs on all three planes.

@@ -8,7 +8,9 @@
 namespace memra::reference {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
 
 // The code in [0, codes) whose value is nearest to `magnitude` >= 0. Distances in double are exact:
 // both operands are f32 of like exponents, or the distance is far from a tie.
@@ -27,6 +29,10 @@ std::uint8_t nearest(float magnitude, int codes, ValueOf value_of) {
     }
   }
   return best;
+}
+
+bool positive_finite(float x) {
+  return std::isfinite(x) && x > 0.0f;
 }
 
 float finite_amax(std::span<const float> values) {
@@ -55,9 +61,15 @@ float choose_expert_scale(std::span<const float> values) {
   return amax == 0.0f ? 1.0f : div(amax, 2688.0f);  // 6 * 448
 }
 
+std::uint64_t count_non_finite(std::span<const float> values) {
+  const auto is_bad = [](float value) { return !std::isfinite(value); };
+  return static_cast<std::uint64_t>(std::count_if(values.begin(), values.end(), is_bad));
+}
+
 Slab quantize_nvfp4(std::span<const float> values, std::int64_t rows, std::int64_t cols,
                     float expert_scale, Format format) {
   Slab slab(format, rows, cols);
+  if (!positive_finite(expert_scale)) return slab;
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t col0 = 0; col0 < cols; col0 += 16) {
       const std::span<const float> block = values.subspan(at(row * cols + col0), 16);
@@ -88,8 +100,9 @@ std::vector<float> dequantize(const Slab& slab, float expert_scale) {
   return values;
 }
 
-bool global_scale_legal(float global_scale) {
-  return std::isfinite(global_scale) && global_scale > 0.0f;
+bool global_scale_legal(float global_scale, GlobalScale kind) {
+  return positive_finite(global_scale) &&
+         positive_finite(imported_expert_scale(global_scale, kind));
 }
 
 float imported_expert_scale(float global_scale, GlobalScale kind) {

@@ -18,7 +18,10 @@ std::uint8_t nearest_e2m1(float x);
 // amax / (6 * 448) over the finite values; 1 where all of them are zero.
 float choose_expert_scale(std::span<const float> values);
 
-// Dense f32 [rows, cols] to a slab.
+// NaN and Inf among them: they encode as 0.
+std::uint64_t count_non_finite(std::span<const float> values);
+
+// Dense f32 [rows, cols] to a slab; all zeros for an expert scale that is not finite and positive.
 Slab quantize_nvfp4(std::span<const float> values, std::int64_t rows, std::int64_t cols,
                     float expert_scale, Format format);
 
@@ -27,8 +30,8 @@ std::vector<float> dequantize(const Slab& slab, float expert_scale);
 
 enum class GlobalScale { kDirect, kReciprocal };
 
-// False for what memra_import_nvfp4 refuses: 0, negative, NaN, Inf.
-bool global_scale_legal(float global_scale);
+// False for what memra_import_nvfp4 refuses: 0, negative, NaN, Inf, or a reciprocal that is one.
+bool global_scale_legal(float global_scale, GlobalScale kind);
 float imported_expert_scale(float global_scale, GlobalScale kind);
 
 // The two planes of a safetensors checkpoint: codes [rows, cols / 2], byte j = value 2j low and
