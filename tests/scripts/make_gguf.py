@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the GGUF files of tests/gguf_test.cpp with the `gguf` package, not with our own code.
+"""Writes the GGUF files of bench/gguf_test.cpp with the `gguf` package, not with our own code.
 
 usage: make_gguf.py FOLDER
 
@@ -131,6 +131,16 @@ def main() -> None:
     add_weight(writer, f"blk.{LAYER}.ffn_down_exps.weight", 3, HIDDEN, INTER)
     close(writer)
 
+    # All outputs of such a layer are zero.
+    writer = open_writer(folder / "zeros.gguf")
+    for name, rows, columns in (("gate", INTER, HIDDEN), ("up", INTER, HIDDEN),
+                                ("down", HIDDEN, INTER)):
+        row_bytes = columns // BLOCK_VALUES * BLOCK_BYTES
+        writer.add_tensor(f"blk.{LAYER}.ffn_{name}_exps.weight",
+                          np.zeros((EXPERTS, rows, row_bytes), dtype=np.uint8), raw_dtype=NVFP4)
+    close(writer)
+
+    # Last: its presence says that all files are there.
     writer = open_writer(folder / "wrong_scales.gguf")
     add_layer(writer, with_scales=False)
     writer.add_tensor(f"blk.{LAYER}.ffn_up_exps.scale", np.ones(EXPERTS + 1, dtype=np.float32))

@@ -1,0 +1,183 @@
+#include "dataset.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace memra::bench {
+namespace {
+
+constexpr uint32_t kRoutingSeed = 11;
+constexpr uint32_t kInputSeed = 12;
+constexpr uint32_t kRouterSeed = 13;
+
+// top_k distinct experts for each token: a shuffle of which only the first top_k steps are done.
+std::vector<int64_t> draw_experts(const Shape& shape) {
+  Lcg lcg(kRoutingSeed);
+  std::vector<int64_t> ids;
+  for (int64_t token = 0; token < shape.tokens; ++token) {
+    std::vector<int64_t> all(static_cast<size_t>(shape.n_experts));
+    std::iota(all.begin(), all.end(), int64_t{0});
+    for (int64_t slot = 0; slot < shape.top_k; ++slot) {
+      const float left = static_cast<float>(shape.n_experts - slot);
+      const int64_t pick = slot + std::min(static_cast<int64_t>(lcg.unit() * left),
+                                           shape.n_experts - slot - 1);
+      std::swap(all[static_cast<size_t>(slot)], all[static_cast<size_t>(pick)]);
+      ids.push_back(all[static_cast<size_t>(slot)]);
+    }
+  }
+  return ids;
+}
+
+}  // namespace
+
+DataSet::DataSet(const Session& session, const Shape& shape, const WeightSource& weights,
+                 const Copies& copies, Progress* progress)
+    : session_(session), shape_(shape), copies_(copies) {
+  route();
+  for (const Plane plane : {kGate, kUp, kDown}) upload_plane(weights, plane, progress);
+  upload_tables(weights);
+  make_inputs();
+}
+
+int64_t DataSet::count_unique_experts(const Shape& shape) {
+  std::vector<int64_t> ids = draw_experts(shape);
+  std::sort(ids.begin(), ids.end());
+  return std::unique(ids.begin(), ids.end()) - ids.begin();
+}
+
+double DataSet::launch_bytes(bool is_down) const {
+  const size_t slabs = is_down ? slab_bytes(shape_, kDown)
+                               : slab_bytes(shape_, kGate) + slab_bytes(shape_, kUp);
+  return static_cast<double>(unique_experts_) * static_cast<double>(slabs);
+}
+
+void DataSet::route() {
+  for (const int64_t id : draw_experts(shape_)) {
+    const auto it = std::find(unique_ids_.begin(), unique_ids_.end(), id);
+    pair_unique_.push_back(it - unique_ids_.begin());
+    if (it == unique_ids_.end()) unique_ids_.push_back(id);
+  }
+  unique_experts_ = static_cast<int64_t>(unique_ids_.size());
+}
+
+// Every set has its own experts (until they run out) in the same pattern of repeats, so that all
+// launches touch the same number of bytes.
+int64_t DataSet::expert_of(int64_t copy, int64_t unique_index) const {
+  const int64_t first = unique_ids_[static_cast<size_t>(unique_index)];
+  return (first + copy * unique_experts_) % shape_.n_experts;
+}
+
+void DataSet::upload_plane(const WeightSource& weights, Plane plane, Progress* progress) {
+  const int64_t n_sets = copies_.of(plane == kDown);
+  const int64_t n_slabs = n_sets * unique_experts_;
+  const size_t bytes = slab_bytes(shape_, plane);
+  const Memory staging = session_.host_memory(bytes);
+  Memory v1 = session_.device_memory(static_cast<size_t>(n_slabs) * bytes);
+  for (int64_t i = 0; i < n_slabs; ++i) {
+    progress->show(format("weights: plane %d of %d, slab %lld of %lld", plane + 1, kPlanes,
+                          static_cast<long long>(i + 1), static_cast<long long>(n_slabs)));
+    const int64_t copy = i / unique_experts_;
+    weights.fill(plane, copy, expert_of(copy, i % unique_experts_),
+                 {staging.as<std::byte>(), bytes});
+    session_.copy(v1.as<std::byte>() + static_cast<size_t>(i) * bytes, staging.as(), bytes);
+    session_.synchronize();
+  }
+
+  memra_repack_args repack = MEMRA_REPACK_ARGS_INIT;
+  repack.rows = plane_rows(shape_, plane);
+  repack.columns = plane_columns(shape_, plane);
+  repack.n_experts = n_slabs;
+  uint64_t v2_bytes = 0;
+  check(memra_bank_bytes(MEMRA_NVFP4_V2, repack.rows, repack.columns, n_slabs, &v2_stride_[plane],
+                         &v2_bytes),
+        "memra_bank_bytes");
+  v2_[plane] = session_.device_memory(v2_bytes);
+  const Memory report = session_.device_memory(sizeof(memra_weight_report));
+  repack.src = v1.as();
+  repack.src_stride = bytes;
+  repack.dst = v2_[plane].as();
+  repack.dst_stride = v2_stride_[plane];
+  repack.report = report.as<memra_weight_report>();
+  check(memra_repack_v2(session_.engine(), &repack, session_.stream()), "memra_repack_v2");
+  invalid_scales_ += session_.download<memra_weight_report>(report).front().invalid_scales;
+  if (plane != kDown) v1_[plane] = std::move(v1);
+}
+
+void DataSet::upload_tables(const WeightSource& weights) {
+  const size_t n_pairs = static_cast<size_t>(shape_.n_pairs());
+  const size_t n_sets = static_cast<size_t>(std::max(copies_.gate_up, copies_.down));
+  const size_t n_entries = n_sets * kPlanes * n_pairs;
+  std::vector<const void*> v1(n_entries), v2(n_entries), v2_unique(n_entries);
+  std::vector<float> scales(n_entries);
+
+  Lcg router(kRouterSeed);
+  std::vector<float> topk_weights(n_pairs);
+  for (float& weight : topk_weights) weight = (0.25F + router.unit()) / static_cast<float>(shape_.top_k);
+
+  for (size_t set = 0; set < n_sets; ++set) {
+    for (const Plane plane : {kGate, kUp, kDown}) {
+      // The stage with fewer sets has no entries in the others: NULL is a skipped pair.
+      if (static_cast<int64_t>(set) >= copies_.of(plane == kDown)) continue;
+      std::vector<bool> seen(static_cast<size_t>(unique_experts_));
+      for (size_t pair = 0; pair < n_pairs; ++pair) {
+        const size_t unique = static_cast<size_t>(pair_unique_[pair]);
+        const size_t slab = set * static_cast<size_t>(unique_experts_) + unique;
+        const size_t entry = (set * kPlanes + plane) * n_pairs + pair;
+        v2[entry] = v2_[plane].as<std::byte>() + slab * v2_stride_[plane];
+        if (plane != kDown) {
+          v1[entry] = v1_[plane].as<std::byte>() + slab * slab_bytes(shape_, plane);
+        }
+        if (!seen[unique]) v2_unique[entry] = v2[entry];
+        seen[unique] = true;
+        scales[entry] = weights.scale(plane, expert_of(static_cast<int64_t>(set),
+                                                       static_cast<int64_t>(unique)));
+        if (plane == kDown) scales[entry] *= topk_weights[pair];
+      }
+    }
+  }
+  v1_ptrs_ = session_.upload(v1);
+  v2_ptrs_ = session_.upload(v2);
+  v2_unique_ptrs_ = session_.upload(v2_unique);
+  scales_ = session_.upload(scales);
+}
+
+Quantized DataSet::make_quantized(int64_t rows, int64_t columns) const {
+  const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(columns);
+  return {session_.device_memory(count), session_.device_memory(count),
+          session_.device_memory(count / 32 * sizeof(float))};
+}
+
+void DataSet::quantize(const Memory& x, int64_t rows, int64_t columns, const Quantized& to) const {
+  memra_q8_1_args args = MEMRA_Q8_1_ARGS_INIT;
+  args.x_dtype = MEMRA_F32;
+  args.x = x.as();
+  args.rows = rows;
+  args.columns = columns;
+  args.q = to.q.as<int8_t>();
+  args.d = to.d.as<float>();
+  check(memra_quantize_q8_1(session_.engine(), &args, session_.stream()), "memra_quantize_q8_1");
+  check(memra_q8_to_lane_major(session_.engine(), args.q, rows, columns,
+                               to.q_lane_major.as<int8_t>(), session_.stream()),
+        "memra_q8_to_lane_major");
+}
+
+void DataSet::make_inputs() {
+  const int64_t n_pairs = shape_.n_pairs();
+  Lcg lcg(kInputSeed);
+  std::vector<float> x(static_cast<size_t>(shape_.tokens * shape_.hidden_size));
+  for (float& value : x) value = 2.0F * lcg.unit() - 1.0F;
+  const Memory device_x = session_.upload(x);
+  input_ = make_quantized(shape_.tokens, shape_.hidden_size);
+  down_input_ = make_quantized(n_pairs, shape_.intermediate_size);
+  gate_up_out_ = session_.device_memory(
+      static_cast<size_t>(n_pairs * shape_.intermediate_size) * sizeof(float));
+  y_ = session_.device_memory(x.size() * sizeof(float));
+  quantize(device_x, shape_.tokens, shape_.hidden_size, input_);
+  session_.synchronize();
+}
+
+void DataSet::requantize() const {
+  quantize(gate_up_out_, shape_.n_pairs(), shape_.intermediate_size, down_input_);
+}
+
+}  // namespace memra::bench

@@ -1,0 +1,121 @@
+#include "identity.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <string>
+
+namespace memra::bench {
+namespace {
+
+using Bits = std::vector<uint32_t>;
+
+constexpr int kNanByte = 0xFF;
+
+OutputCounts count(const Bits& output, const Bits& baseline) {
+  OutputCounts counts;
+  counts.outputs = output.size();
+  for (size_t i = 0; i < output.size(); ++i) {
+    const uint32_t magnitude = output[i] & 0x7FFFFFFFU;
+    counts.differing += output[i] != baseline[i] ? 1U : 0U;
+    counts.non_zero += magnitude != 0 ? 1U : 0U;
+    counts.nan += magnitude > 0x7F800000U ? 1U : 0U;
+  }
+  return counts;
+}
+
+uint64_t count_differing(const Bits& a, const Bits& b) {
+  uint64_t differing = 0;
+  for (size_t i = 0; i < a.size(); ++i) differing += a[i] != b[i] ? 1U : 0U;
+  return differing;
+}
+
+bool is_degenerate(const OutputCounts& counts) {
+  return counts.outputs == 0 || counts.nan > 0 || 2 * counts.non_zero < counts.outputs;
+}
+
+// The outputs of each arm of a stage, in the order of `arms`.
+class Runner {
+ public:
+  Runner(const Session& session, const DataSet& data, const Launcher& launcher)
+      : session_(session), data_(data), launcher_(launcher) {}
+
+  Bits run(const Arm& arm, const Activation& activation) const {
+    const Memory& output = arm.stage == Stage::kGateUp ? data_.gate_up_out() : data_.y();
+    session_.fill(output, kNanByte);
+    launcher_.launch(arm, 0, activation);
+    return session_.download<uint32_t>(output);
+  }
+
+ private:
+  const Session& session_;
+  const DataSet& data_;
+  const Launcher& launcher_;
+};
+
+}  // namespace
+
+bool IdentityRow::is_vacuous() const {
+  return is_degenerate(clamped) || is_degenerate(unclamped) || 2 * saturated > clamped.outputs;
+}
+
+bool Identity::any_differs() const {
+  return std::any_of(rows.begin(), rows.end(), [](const auto& r) { return r.differing() > 0; });
+}
+
+bool Identity::any_vacuous() const {
+  return rows.empty() ||
+         std::any_of(rows.begin(), rows.end(), [](const auto& r) { return r.is_vacuous(); });
+}
+
+Activation with_clamp(const Activation& activation) {
+  Activation result = activation;
+  if (!is_clamped(result.kind)) result.kind = MEMRA_SWIGLU_PRECLAMP;
+  return result;
+}
+
+Activation without_clamp(const Activation& activation) {
+  Activation result = activation;
+  result.limit = FLT_MAX;
+  return result;
+}
+
+Identity check_identity(const Session& session, const DataSet& data, const Launcher& launcher,
+                        const std::vector<Arm>& arms, const Activation& activation,
+                        Progress* progress) {
+  const Runner runner(session, data, launcher);
+  const Activation clamps[2] = {with_clamp(activation), without_clamp(activation)};
+  Identity identity;
+  for (const Arm& arm : arms) {
+    if (!arm.has_output()) continue;
+    IdentityRow row;
+    row.arm = arm.name;
+    row.stage = arm.stage;
+    identity.rows.push_back(row);
+  }
+  Bits outputs[2];
+  for (int c = 0; c < 2; ++c) {
+    // Down takes what gate/up's baseline computes with this clamp; the last of these inputs is the
+    // one that is timed.
+    Bits gate_up, down;
+    size_t row = 0;
+    for (const Arm& arm : arms) {
+      if (!arm.has_output()) continue;
+      progress->show("identity: " + std::string(arm.name));
+      Bits& baseline = arm.stage == Stage::kGateUp ? gate_up : down;
+      const Bits output = runner.run(arm, clamps[c]);
+      if (arm.is_baseline) baseline = output;
+      if (arm.is_baseline && arm.stage == Stage::kGateUp) data.requantize();
+      (c == 0 ? identity.rows[row].clamped : identity.rows[row].unclamped) =
+          count(output, baseline);
+      ++row;
+    }
+    outputs[c] = std::move(gate_up);
+  }
+  const uint64_t saturated = count_differing(outputs[0], outputs[1]);
+  for (IdentityRow& row : identity.rows) {
+    if (row.stage == Stage::kGateUp) row.saturated = saturated;
+  }
+  return identity;
+}
+
+}  // namespace memra::bench

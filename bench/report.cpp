@@ -1,0 +1,194 @@
+#include "report.h"
+
+#include <cstdio>
+
+namespace memra::bench {
+namespace {
+
+const Summary& summary(const ArmTiming& timing, Mode mode) {
+  return mode == Mode::kGraph ? timing.graph : timing.stream;
+}
+
+template <typename Predicate>
+const ArmTiming* find(const std::vector<ArmTiming>& timings, Stage stage, Predicate predicate) {
+  for (const ArmTiming& timing : timings) {
+    if (timing.arm.stage == stage && predicate(timing.arm)) return &timing;
+  }
+  return nullptr;
+}
+
+const ArmTiming* find_baseline(const std::vector<ArmTiming>& timings, Stage stage) {
+  return find(timings, stage, [](const Arm& arm) { return arm.is_baseline; });
+}
+
+const ArmTiming* find_stream(const std::vector<ArmTiming>& timings, Stage stage) {
+  return find(timings, stage, [](const Arm& arm) { return arm.kind == Kind::kStream; });
+}
+
+std::string ratio(const ArmTiming& timing, const ArmTiming* to, Mode mode) {
+  if (to == nullptr) return "-";
+  return format("%.2f", summary(timing, mode).median / summary(*to, mode).median);
+}
+
+void print_mode(const Results& results, Stage stage, Mode mode) {
+  const bool is_down = stage == Stage::kDown;
+  std::printf("\n%s, %s: %.1f MB of weights a launch\n", stage_name(stage),
+              mode == Mode::kGraph ? "replayed as a graph" : "as a stream of launches",
+              results.data->launch_bytes(is_down) / 1e6);
+  const ArmTiming* baseline = find_baseline(results.timings, stage);
+  const ArmTiming* stream = find_stream(results.timings, stage);
+  Table table({"arm", "us", "min", "max", "spread %", "GB/s", "x served", "x stream"});
+  for (const ArmTiming& timing : results.timings) {
+    if (timing.arm.stage != stage) continue;
+    const Summary& us = summary(timing, mode);
+    // An arm without loads has no bandwidth.
+    const bool loads = timing.arm.kind != Kind::kMathOnly;
+    table.add({std::string(timing.arm.name), format("%.2f", us.median), format("%.2f", us.min),
+               format("%.2f", us.max), format("%.1f", us.spread_percent()),
+               loads ? format("%.1f", timing.bytes / us.median / 1e3) : "-",
+               ratio(timing, baseline, mode), ratio(timing, stream, mode)});
+  }
+  table.print(stdout);
+}
+
+// "served 20.1 us, lane-major 19.0 us (0.95), ...", over the arms that return outputs.
+void print_comparison(const Results& results, Stage stage) {
+  const ArmTiming* baseline = find_baseline(results.timings, stage);
+  if (baseline == nullptr) return;
+  std::string line = std::string(stage_name(stage)) + ":";
+  const char* separator = " ";
+  for (const ArmTiming& timing : results.timings) {
+    if (timing.arm.stage != stage || !timing.arm.has_output()) continue;
+    const std::string_view name = timing.arm.name;
+    line += format("%s%s %.2f us", separator,
+                   std::string(name.substr(name.find('.') + 1)).c_str(), timing.graph.median);
+    if (!timing.arm.is_baseline) {
+      line += format(" (%.2f)", timing.graph.median / baseline->graph.median);
+    }
+    separator = ", ";
+  }
+  if (const ArmTiming* stream = find_stream(results.timings, stage)) {
+    line += format("; stream %.2f us", stream->graph.median);
+  }
+  std::printf("%s\n", line.c_str());
+}
+
+std::string count_cell(uint64_t count, uint64_t total) {
+  return format("%llu (%.1f%%)", static_cast<unsigned long long>(count),
+                total > 0 ? 100.0 * static_cast<double>(count) / static_cast<double>(total) : 0.0);
+}
+
+std::string number(uint64_t value) { return std::to_string(value); }
+
+}  // namespace
+
+void print_setup(const Results& results) {
+  const Options& options = *results.options;
+  const Shape& shape = options.shape;
+  const DataSet& data = *results.data;
+  const memra_engine_properties& engine = results.session->properties();
+  const uint32_t version = memra_version();
+  std::printf("moe-rows-ceiling, memra %u.%u.%u\n", version / 10000, version / 100 % 100,
+              version % 100);
+  if (results.session->on_cpu()) {
+    std::printf("device: CPU, %s, %d threads, %s\n", engine.device_name, engine.cpu_threads,
+                engine.simd);
+    if (engine.fallback_reason[0] != '\0') std::printf("no GPU: %s\n", engine.fallback_reason);
+  } else {
+    std::printf("device: %s (CUDA device %d, compute capability %d.%d, %d multiprocessors)\n",
+                engine.device_name, engine.device, engine.compute_capability / 10,
+                engine.compute_capability % 10, engine.n_multiprocessors);
+  }
+  const std::string model = options.model.empty() ? "" : options.model + ": ";
+  std::printf("shape: %s%lld -> %lld, %lld experts, top_k %lld, %lld token%s; %s", model.c_str(),
+              static_cast<long long>(shape.hidden_size),
+              static_cast<long long>(shape.intermediate_size),
+              static_cast<long long>(shape.n_experts), static_cast<long long>(shape.top_k),
+              static_cast<long long>(shape.tokens), shape.tokens == 1 ? "" : "s",
+              activation_name(options.activation.kind));
+  if (is_clamped(options.activation.kind)) std::printf(", limit %g", options.activation.limit);
+  std::printf("\nweights: %s; a launch touches %lld experts\n", results.weights.c_str(),
+              static_cast<long long>(data.unique_experts()));
+  for (const bool is_down : {false, true}) {
+    const auto copies = data.copies().of(is_down);
+    std::printf("%s: %lld slab sets of %.1f MB, %.0f MB in rotation\n",
+                stage_name(is_down ? Stage::kDown : Stage::kGateUp),
+                static_cast<long long>(copies), data.launch_bytes(is_down) / 1e6,
+                static_cast<double>(copies) * data.launch_bytes(is_down) / 1e6);
+  }
+  std::printf("samples: %d, at least %d launches each%s\n", options.iters, options.reps,
+              options.inputs_stable ? "; inputs declared stable" : "");
+  if (data.invalid_scales() > 0) {
+    std::printf("note: %llu scale codes of the weights are invalid and count as 0\n",
+                static_cast<unsigned long long>(data.invalid_scales()));
+  }
+}
+
+void print_identity(const Results& results) {
+  std::printf("\nidentity: outputs whose bits differ from served\n");
+  Table table({"arm", "outputs", "differ (clamp)", "differ (no clamp)", "non-zero", "saturated",
+               "NaN", "verdict"});
+  for (const IdentityRow& row : results.identity.rows) {
+    const OutputCounts& with = row.clamped;
+    const bool gate_up = row.stage == Stage::kGateUp;
+    table.add({std::string(row.arm), number(with.outputs), number(with.differing),
+               number(row.unclamped.differing), count_cell(with.non_zero, with.outputs),
+               gate_up ? count_cell(row.saturated, with.outputs) : "-",
+               number(with.nan + row.unclamped.nan),
+               row.is_vacuous() ? "VACUOUS" : row.differing() > 0 ? "DIFFERS" : "equal"});
+  }
+  table.print(stdout);
+  if (results.identity.any_vacuous()) {
+    std::printf("VACUOUS: equal bits of degenerate outputs prove nothing (any NaN, or half of the "
+                "outputs zero or saturated)\n");
+  }
+}
+
+void print_timings(const Results& results) {
+  for (const Stage stage : {Stage::kGateUp, Stage::kDown}) {
+    for (const Mode mode : {Mode::kStream, Mode::kGraph}) print_mode(results, stage, mode);
+  }
+  std::printf("\nus per launch in the graph (ratio to served):\n");
+  for (const Stage stage : {Stage::kGateUp, Stage::kDown}) print_comparison(results, stage);
+  std::printf("\nreading:\n");
+  for (const Stage stage : {Stage::kGateUp, Stage::kDown}) {
+    const Reading reading = read_stage(results.timings, stage);
+    std::printf("%s: %s (%s)\n", stage_name(stage), reading.verdict.c_str(), reading.text.c_str());
+  }
+}
+
+Reading read_stage(const std::vector<ArmTiming>& timings, Stage stage) {
+  // At the roof: within 10 % of reading the bytes. Else the half of the kernel that alone takes
+  // nearly as long as the whole is what holds it back.
+  constexpr double kRoof = 1.10;
+  constexpr double kAlone = 0.90;
+  const ArmTiming* served = find_baseline(timings, stage);
+  const ArmTiming* stream = find_stream(timings, stage);
+  const auto of_kind = [&](Kind kind) {
+    return served == nullptr ? nullptr : find(timings, stage, [&](const Arm& arm) {
+      return arm.kind == kind && arm.format == served->arm.format;
+    });
+  };
+  const ArmTiming* load = of_kind(Kind::kLoadOnly);
+  const ArmTiming* math = of_kind(Kind::kMathOnly);
+  if (served == nullptr || stream == nullptr) return {"none", "needs the served and stream arms"};
+
+  const double us = served->graph.median;
+  const double of_roof = us / stream->graph.median;
+  std::string text = format("served takes %.2f of stream", of_roof);
+  if (load != nullptr) text += format(", loads alone %.2f of served", load->graph.median / us);
+  if (math != nullptr) text += format(", math alone %.2f of served", math->graph.median / us);
+  if (of_roof <= kRoof) return {"at the roof", text};
+  if (load == nullptr || math == nullptr) {
+    return {"above the roof", text + "; loadonly and mathonly would tell why"};
+  }
+  const double load_share = load->graph.median / us;
+  const double math_share = math->graph.median / us;
+  const std::string verdict = load_share >= math_share ? "access pattern" : "instruction stream";
+  if (std::max(load_share, math_share) < kAlone) {
+    text += "; neither alone explains the time: loads and math overlap poorly";
+  }
+  return {verdict, text};
+}
+
+}  // namespace memra::bench
