@@ -19,10 +19,14 @@ struct ActivationParams {
   float alpha;  // kSwigluOai alone
 };
 
-// Rule 8, within 1.004 ulp. Without branches, so that loops vectorise; what lies outside the range
-// computes garbage and is replaced. A NaN reaches the end as one: the exponent taken from its bits
-// is meaningless, but a product with a NaN is a NaN. Its payload is not canonical.
+// Rule 8, within 1.0104 ulp over every float with a normal result (0.751 over the subnormal ones).
+// The two limits are clamps of x, for at -104 and at 89 the sequence gives 0 and Inf: the same bits
+// as a choice at the end, and nothing that keeps a loop from vectorising. A NaN reaches the end as
+// one: the exponent from its bits is meaningless, but a product with a NaN is a NaN, not a
+// canonical one.
 MEMRA_HD float exp_f32(float x) {
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
   const float t = fma(x, 1.44269504f, 0x1.8p23f);
   const float n = sub(t, 0x1.8p23f);
   float r = fma(n, -0.693359375f, x);
@@ -40,8 +44,7 @@ MEMRA_HD float exp_f32(float x) {
   const float scale0 = bits_float((static_cast<std::uint32_t>(half) + 127u) << 23);
   const float scale1 =
       bits_float((static_cast<std::uint32_t>(i) - static_cast<std::uint32_t>(half) + 127u) << 23);
-  const float result = x < -104.0f ? 0.0f : mul(mul(y, scale0), scale1);
-  return x > 89.0f ? bits_float(kInfBits) : result;
+  return mul(mul(y, scale0), scale1);
 }
 
 MEMRA_HD float sigmoid(float z) {

@@ -20,9 +20,15 @@ MEMRA_HD std::int32_t half_dot(const std::uint8_t* codes, const std::int8_t* q) 
   return sum;
 }
 
+// Rule 2, for integers that are floats already. A power of two may sit in i instead of s: the
+// products stay exact.
+MEMRA_HD float group_partial(float s0, float i0, float s1, float i1) {
+  return fma(s1, i1, mul(s0, i0));
+}
+
 // Rule 2. Both conversions are exact.
 MEMRA_HD float group_partial(float s0, std::int32_t i0, float s1, std::int32_t i1) {
-  return fma(s1, static_cast<float>(i1), mul(s0, static_cast<float>(i0)));
+  return group_partial(s0, static_cast<float>(i0), s1, static_cast<float>(i1));
 }
 
 // Rule 3: one group into its virtual lane's accumulator, which starts at +0.

@@ -17,13 +17,14 @@ MEMRA_HD float f16_to_f32(std::uint16_t half) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
   return canon(value);
 #else
-  // No f32 subnormal occurs on the way, and both selects vectorise.
+  // The exponent moves by integer arithmetic; a subnormal gets a leading one, which the subtraction
+  // takes away again. No f32 subnormal occurs, and nothing depends on a branch.
   const std::uint32_t shifted = (half & 0x7FFFu) << 13;
-  const std::uint32_t normal = shifted + ((127u - 15u) << 23);
-  const float subnormal = bits_float(shifted + (113u << 23)) - bits_float(113u << 23);
-  std::uint32_t bits = shifted < (1u << 23) ? float_bits(subnormal) : normal;
-  bits = shifted >= (31u << 23) ? shifted + ((255u - 31u) << 23) : bits;
-  return canon(bits_float(bits | ((half & 0x8000u) << 16)));
+  const bool subnormal = shifted < (1u << 23);
+  const bool special = shifted >= (31u << 23);
+  const std::uint32_t bias = subnormal ? 113u : special ? 255u - 31u : 127u - 15u;
+  const float value = bits_float(shifted + (bias << 23)) - (subnormal ? 0x1p-14f : 0.0f);
+  return canon(bits_float(float_bits(value) | ((half & 0x8000u) << 16)));
 #endif
 }
 
@@ -36,13 +37,15 @@ MEMRA_HD std::uint16_t f32_to_f16(float value) {
 #else
   const std::uint32_t magnitude = magnitude_bits(value);
   const std::uint32_t sign = (float_bits(value) >> 16) & 0x8000u;
+  const bool subnormal = magnitude < 0x38800000u;
   // Below 2^-14: the sum with 0.5 has the spacing of f16's subnormals, so the addition rounds.
-  const std::uint32_t subnormal = float_bits(bits_float(magnitude) + 0.5f) - float_bits(0.5f);
-  const std::uint32_t normal =
+  const std::uint32_t low =
+      float_bits(bits_float(subnormal ? magnitude : 0u) + 0.5f) - float_bits(0.5f);
+  const std::uint32_t rounded =
       (magnitude - ((127u - 15u) << 23) + 0x0FFFu + ((magnitude >> 13) & 1u)) >> 13;
-  std::uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
-  half = magnitude >= 0x47800000u ? 0x7C00u : half;
-  return static_cast<std::uint16_t>(magnitude > kInfBits ? kCanonicalNanF16 : half | sign);
+  const std::uint32_t high = magnitude >= 0x47800000u ? 0x7C00u : rounded;
+  const std::uint32_t half = low | (subnormal ? 0u : high) | sign;
+  return static_cast<std::uint16_t>(magnitude > kInfBits ? kCanonicalNanF16 : half);
 #endif
 }
 
