@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "floats.h"
-#include "moe.h"
+#include "reference/floats.h"
+#include "reference/moe.h"
 
 namespace memra::reference {
 

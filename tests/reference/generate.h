@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "moe.h"
+#include "reference/moe.h"
 
 namespace memra::reference {
 

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "arithmetic.h"
-#include "floats.h"
-#include "formats.h"
+#include "reference/arithmetic.h"
+#include "reference/floats.h"
+#include "reference/formats.h"
 
 namespace memra::reference {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "floats.h"
-#include "formats.h"
+#include "reference/floats.h"
+#include "reference/formats.h"
 
 namespace memra::reference {
 
