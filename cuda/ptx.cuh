@@ -37,6 +37,19 @@ __device__ __forceinline__ uint4 load_streaming(const uint4* p) {
   return v;
 }
 
+__device__ __forceinline__ uint32_t load_streaming_u16(const uint16_t* p) {
+  uint16_t v;
+  asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(v) : "l"(p));
+  return v;
+}
+
+// Weights whose cache lines other lanes and later instructions of the warp read as well.
+__device__ __forceinline__ uint32_t load_cached(const uint32_t* p) {
+  uint32_t v;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }

@@ -1,0 +1,179 @@
+// Dispatch of the rows path: from arguments to parameters, and from variants to kernels.
+
+#include "rows.h"
+
+#include "launch.h"
+#include "rows_kernels.h"
+#include "rows_params.cuh"
+
+namespace memra::cuda {
+namespace {
+
+constexpr int kWarpsPacked = 4;
+constexpr int kMaxDownWarps = 16;
+constexpr int64_t kMaxBlocks = 1 << 30;
+
+constexpr bool is_v2(memra_format format) { return format == MEMRA_NVFP4_V2; }
+
+// The bits of a variant that choose a kernel among those that exist. Mixed formats have no ILP
+// form, and the probes' arms exist for what is timed: ILP and lane-major.
+uint32_t gate_up_key(RowsArm arm, bool gate_v2, bool up_v2, uint32_t variant) {
+  constexpr uint32_t kIlp = MEMRA_ROWS_ILP, kLane = MEMRA_ROWS_LANE_MAJOR;
+  if (gate_v2 != up_v2) return variant & MEMRA_ROWS_DEDUP_ORDER;
+  if (arm != RowsArm::kServed) return (variant & kLane) != 0 ? kLane : kIlp;
+  return variant & (kIlp | kLane | MEMRA_ROWS_DEDUP_ORDER);
+}
+
+uint32_t down_key(RowsArm arm, uint32_t variant) {
+  constexpr uint32_t kIlp = MEMRA_ROWS_ILP, kLane = MEMRA_ROWS_LANE_MAJOR;
+  if (arm != RowsArm::kServed) return (variant & kLane) != 0 ? kLane : kIlp;
+  return variant & (kIlp | kLane);
+}
+
+const GateUpKernel* find_gate_up(RowsArm arm, memra_format gate, memra_format up,
+                                 uint32_t variant) {
+  const uint32_t key = gate_up_key(arm, is_v2(gate), is_v2(up), variant);
+  for (const GateUpKernel& k : gate_up_kernels()) {
+    if (k.arm == arm && k.gate_v2 == is_v2(gate) && k.up_v2 == is_v2(up) && k.key == key) return &k;
+  }
+  return nullptr;
+}
+
+const DownKernel* find_down(RowsArm arm, memra_format format, uint32_t variant) {
+  const uint32_t key = down_key(arm, variant);
+  for (const DownKernel& k : down_kernels()) {
+    if (k.arm == arm && k.v2 == is_v2(format) && k.key == key) return &k;
+  }
+  return nullptr;
+}
+
+bool uses_ring(const Device& device, memra_format gate, memra_format up, int64_t hidden_size,
+               uint32_t variant) {
+  constexpr uint32_t kOther = MEMRA_ROWS_PACK | MEMRA_ROWS_DEDUP_ORDER;
+  return (variant & MEMRA_ROWS_LANE_MAJOR) != 0 && (variant & kOther) == 0 && is_v2(gate) &&
+         is_v2(up) && gate_up_ring_fits(device, hidden_size);
+}
+
+unsigned grid_blocks(int64_t wanted) {
+  return static_cast<unsigned>(wanted < kMaxBlocks ? wanted : kMaxBlocks);
+}
+
+}  // namespace
+
+Status rows_load(const Device& device) {
+  for (const GateUpKernel& k : gate_up_kernels()) MEMRA_TRY(load_kernel(k.kernel));
+  for (const DownKernel& k : down_kernels()) MEMRA_TRY(load_kernel(k.kernel));
+  MEMRA_TRY(gate_up_ring_load(device));
+  return stream_load(device);
+}
+
+RowsChoice choose_rows(const Device& device, const RowsShape& shape, int64_t tokens) {
+  const bool shared = tokens > 1;
+  RowsChoice choice;
+  if (is_v2(shape.gate_format) && is_v2(shape.up_format)) {
+    choice.gate_up_variant = MEMRA_ROWS_LANE_MAJOR;
+    if (!gate_up_ring_fits(device, shape.hidden_size)) choice.gate_up_variant |= MEMRA_ROWS_PACK;
+  } else {
+    choice.gate_up_variant = MEMRA_ROWS_ILP | MEMRA_ROWS_PACK;
+  }
+  if (shared) choice.gate_up_variant |= MEMRA_ROWS_ORD;
+  choice.down_variant = is_v2(shape.down_format) ? MEMRA_ROWS_LANE_MAJOR : MEMRA_ROWS_ILP;
+  if (shared) choice.down_variant |= MEMRA_ROWS_ORD;
+  return choice;
+}
+
+const char* gate_up_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant) {
+  if (uses_ring(device, shape.gate_format, shape.up_format, shape.hidden_size, variant)) {
+    return "gate_up_v2_lane_major_ring";
+  }
+  const GateUpKernel* k =
+      find_gate_up(RowsArm::kServed, shape.gate_format, shape.up_format, variant);
+  return k != nullptr ? k->name : "none";
+}
+
+const char* down_kernel_name(const Device&, const RowsShape& shape, uint32_t variant) {
+  const DownKernel* k = find_down(RowsArm::kServed, shape.down_format, variant);
+  return k != nullptr ? k->name : "none";
+}
+
+Status rows_gate_up(const Device& device, RowsArm arm, const memra_rows_gate_up_args& args,
+                    const Launch& launch) {
+  const int64_t n_pairs = args.tokens * args.top_k;
+  const bool ordered = (args.variant & (MEMRA_ROWS_ORD | MEMRA_ROWS_DEDUP_ORDER)) != 0;
+  if (arm == RowsArm::kStream) {
+    const auto bytes = static_cast<uint64_t>(
+        numerics::slab_bytes(args.intermediate_size, args.hidden_size));
+    return stream_slabs(device, args.ptrs, 2 * n_pairs, bytes, may_prefetch(device, launch),
+                        args.out, launch);
+  }
+  const GateUpParams params{
+      args.ptrs,
+      args.scales,
+      args.bias,
+      ordered ? args.order : nullptr,
+      args.q,
+      args.d,
+      args.out,
+      n_pairs,
+      args.top_k,
+      args.hidden_size,
+      args.intermediate_size,
+      static_cast<numerics::Activation>(args.activation),
+      {args.limit, args.alpha},
+      may_prefetch(device, launch),
+  };
+  if (uses_ring(device, args.gate_format, args.up_format, args.hidden_size, args.variant)) {
+    return gate_up_ring(device, arm, params, launch);
+  }
+  const GateUpKernel* k = find_gate_up(arm, args.gate_format, args.up_format, args.variant);
+  if (k == nullptr) {
+    return fail(MEMRA_ERROR_UNSUPPORTED) << "this probe arm has no gate/up kernel for variant "
+                                         << args.variant << " and these formats";
+  }
+  const int warps = (args.variant & MEMRA_ROWS_PACK) != 0 ? kWarpsPacked : 1;
+  const int64_t n_units = n_pairs * (args.intermediate_size / kRowBlock);
+  const Grid grid{dim3(grid_blocks((n_units + warps - 1) / warps)),
+                  dim3(static_cast<unsigned>(32 * warps)), 0};
+  return launch_kernel(device, launch, grid, k->kernel, params);
+}
+
+Status rows_down(const Device& device, RowsArm arm, const memra_rows_down_args& args,
+                 const Launch& launch) {
+  const int64_t n_pairs = args.tokens * args.top_k;
+  if (arm == RowsArm::kStream) {
+    const auto bytes = static_cast<uint64_t>(
+        numerics::slab_bytes(args.hidden_size, args.intermediate_size));
+    return stream_slabs(device, args.ptrs + kDown * n_pairs, n_pairs, bytes,
+                        may_prefetch(device, launch), args.y, launch);
+  }
+  const DownParams params{
+      args.ptrs,
+      args.scales,
+      args.bias,
+      args.topk_weights,
+      args.q,
+      args.d,
+      args.y,
+      args.y_dtype,
+      args.y_stride,
+      args.tokens,
+      args.top_k,
+      args.intermediate_size,
+      args.hidden_size,
+      (args.flags & MEMRA_FLAG_ACCUMULATE) != 0,
+      (args.variant & (MEMRA_ROWS_ORD | MEMRA_ROWS_DEDUP_ORDER)) != 0,
+      may_prefetch(device, launch),
+  };
+  const DownKernel* k = find_down(arm, args.format, args.variant);
+  if (k == nullptr) {
+    return fail(MEMRA_ERROR_UNSUPPORTED)
+           << "this probe arm has no down kernel for variant " << args.variant;
+  }
+  const int most = (args.variant & MEMRA_ROWS_PACK) != 0 ? kWarpsPacked : kMaxDownWarps;
+  const int warps = args.top_k < most ? static_cast<int>(args.top_k) : most;
+  const Grid grid{dim3(grid_blocks(args.tokens * (args.hidden_size / kRowBlock))),
+                  dim3(static_cast<unsigned>(32 * warps)), 0};
+  return launch_kernel(device, launch, grid, k->kernel, params);
+}
+
+}  // namespace memra::cuda

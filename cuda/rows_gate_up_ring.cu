@@ -1,0 +1,318 @@
+// Gate and up for V2 and lane-major activations on sm_90 and later: one persistent block an SM.
+//
+// One warp issues bulk copies into a ring of stages, a stage being the 8 rows of gate and of up that
+// make 8 outputs; what keeps memory busy is bytes in flight, and a ring holds up to 200 KB of them
+// however long the arithmetic takes. Eight warps work on gate and eight on up: warp w takes tiles w,
+// w + 8, ..., which is one class of virtual lanes, so that its chains are whole, its share of the
+// activations stays in registers, and nothing is shuffled. The last warp sums over classes and
+// applies the activation while the others go on.
+
+#include "launch.h"
+#include "rows_kernels.h"
+#include "rows_params.cuh"
+
+namespace memra::cuda {
+namespace {
+
+constexpr int kPlaneWarps = kLaneClasses;
+constexpr int kConsumerWarps = 2 * kPlaneWarps;
+constexpr int kProducerWarp = kConsumerWarps;
+constexpr int kFinisherWarp = kConsumerWarps + 1;
+constexpr int kThreads = (kConsumerWarps + 2) * 32;
+constexpr int kMaxStages = 8;
+constexpr int kMinStages = 2;
+constexpr int kDotSlots = 4;   // units between the consumers and the finisher
+constexpr int kMaxSteps = 7;  // tiles of one warp: hidden_size up to 7168, then registers run out
+constexpr int kMinHidden = kLaneClasses * numerics::kV2TileColumns;
+
+// 32-bit: pairs and row blocks of one call are few, and the consumers are short of registers.
+struct Unit {
+  int32_t pair;  // -1: no more
+  int32_t row_block;
+};
+
+struct Control {
+  uint64_t full[kMaxStages];
+  uint64_t empty[kMaxStages];
+  uint64_t dots_full[kDotSlots];
+  uint64_t dots_empty[kDotSlots];
+  Unit stage_unit[kMaxStages];
+  Unit dots_unit[kDotSlots];
+  float dots[kDotSlots][2][kPlaneWarps][32];
+};
+
+// 8 rows of one plane: codes, then scales.
+__host__ __device__ constexpr int64_t plane_codes_bytes(int64_t in) { return kRowBlock * in / 2; }
+__host__ __device__ constexpr int64_t plane_scales_bytes(int64_t in) {
+  return kRowBlock * in / numerics::kScaleBlock;
+}
+__host__ __device__ constexpr int64_t plane_bytes(int64_t in) {
+  return plane_codes_bytes(in) + plane_scales_bytes(in);
+}
+__host__ __device__ constexpr int64_t stage_bytes(int64_t in) { return 2 * plane_bytes(in); }
+
+#if __CUDA_ARCH__ >= 900
+
+__device__ __forceinline__ void produce(const GateUpParams& p, Control& c, uint8_t* ring,
+                                        int stages, bool copy, int lane) {
+  const int64_t row_blocks = p.rows / kRowBlock;
+  const int64_t n_units = p.n_pairs * row_blocks;
+  const int64_t codes_bytes = plane_codes_bytes(p.in), scales_bytes = plane_scales_bytes(p.in);
+  if (!p.prefetch) dependency_wait();
+  bool waited = !p.prefetch;
+  int stage = 0;
+  uint32_t parity = 1;  // the first pass over the ring finds it empty
+  const auto next_stage = [&] {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  };
+  for (int64_t u = blockIdx.x; u < n_units; u += gridDim.x) {
+    const int64_t position = u / row_blocks, row_block = u % row_blocks;
+    const int64_t pair = p.order != nullptr ? p.order[position] : position;
+    const uint8_t* gate = slab_of(p.ptrs, p.n_pairs, kGate, pair);
+    const uint8_t* up = slab_of(p.ptrs, p.n_pairs, kUp, pair);
+    if (gate == nullptr || up == nullptr) {
+      if (!waited) dependency_wait();
+      waited = true;
+      if (lane < kRowBlock) p.out[pair * p.rows + row_block * kRowBlock + lane] = 0.0f;
+      continue;
+    }
+    if (lane == 0) {
+      barrier_wait(&c.empty[stage], parity);
+      c.stage_unit[stage] = {static_cast<int32_t>(pair), static_cast<int32_t>(row_block)};
+      if (copy) {
+        uint8_t* dst = ring + stage * stage_bytes(p.in);
+        uint64_t* full = &c.full[stage];
+        barrier_arrive_expect(full, static_cast<uint32_t>(stage_bytes(p.in)));
+        const auto load = [&](const uint8_t* slab, uint8_t* to) {
+          bulk_load(to, slab + LayoutV2::row_block_codes(p.in, row_block),
+                    static_cast<uint32_t>(codes_bytes), full);
+          bulk_load(to + codes_bytes, slab + LayoutV2::row_block_scales(p.rows, p.in, row_block),
+                    static_cast<uint32_t>(scales_bytes), full);
+        };
+        load(gate, dst);
+        load(up, dst + plane_bytes(p.in));
+      } else {
+        barrier_arrive(&c.full[stage]);
+      }
+    }
+    next_stage();
+  }
+  if (lane == 0) {
+    barrier_wait(&c.empty[stage], parity);
+    c.stage_unit[stage] = {-1, 0};
+    barrier_arrive(&c.full[stage]);
+  }
+}
+
+template <RowsArm kArm>
+__device__ __forceinline__ WeightGroup load_tile(const uint8_t* codes, const uint8_t* scales,
+                                                 int tile, int slot) {
+  if constexpr (kArm == RowsArm::kMathOnly) {
+    return WeightSource<kArm>::v2(codes, scales, tile, slot);
+  } else {
+    WeightGroup w;
+    w.codes = *reinterpret_cast<const uint4*>(codes + tile * numerics::kV2TileCodeBytes +
+                                              slot * numerics::kGroupCodeBytes);
+    w.scales = *reinterpret_cast<const uint16_t*>(scales + tile * numerics::kV2TileScaleBytes +
+                                                  slot * numerics::kGroupScaleBytes);
+    return w;
+  }
+}
+
+template <int kSteps, RowsArm kArm>
+__device__ __forceinline__ void consume(const GateUpParams& p, Control& c, const uint8_t* ring,
+                                        int stages, int warp, int lane) {
+  const int plane = warp / kPlaneWarps, lane_class = warp % kPlaneWarps;
+  const int quad = lane % 4, row = lane / 4;
+  const int groups = static_cast<int>(p.in / numerics::kGroupValues);
+  const int top_k = static_cast<int>(p.top_k);
+  const uint32_t unit_bytes = static_cast<uint32_t>(stage_bytes(p.in));
+  const uint8_t* plane_codes = ring + plane * plane_bytes(p.in);
+  const uint32_t scales_at = static_cast<uint32_t>(plane_codes_bytes(p.in));
+  ActivationGroup a[kSteps];
+  int token = -1;
+  int stage = 0, slot = 0;
+  uint32_t full_parity = 0, slot_parity = 1;
+  for (;;) {
+    barrier_wait(&c.full[stage], full_parity);
+    const Unit unit = c.stage_unit[stage];
+    float acc = 0.0f;
+    if (unit.pair >= 0) {
+      if constexpr (kArm != RowsArm::kLoadOnly) {
+        if (unit.pair / top_k != token) {
+          token = unit.pair / top_k;
+          const int8_t* q = p.q + token * p.in;
+          const float* d = p.d + static_cast<int64_t>(token) * groups;
+#pragma unroll
+          for (int i = 0; i < kSteps; ++i) {
+            const int group = 4 * (lane_class + kLaneClasses * i) + quad;
+            if (group < groups) a[i] = load_activations<true>(q, d, group);
+          }
+        }
+      }
+      const uint8_t* codes = plane_codes + static_cast<uint32_t>(stage) * unit_bytes;
+      const uint8_t* scales = codes + scales_at;
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const int tile = lane_class + kLaneClasses * i;
+        if (4 * tile + quad < groups) {
+          const int width = groups - 4 * tile >= 4 ? 4 : 2;
+          accumulate<kArm>(acc, load_tile<kArm>(codes, scales, tile, row * width + quad), a[i]);
+        }
+      }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(&c.empty[stage]);
+      if (++stage == stages) stage = 0, full_parity ^= 1;
+    }
+    barrier_wait(&c.dots_empty[slot], slot_parity);
+    c.dots[slot][plane][lane_class][lane] = acc;
+    if (warp == 0 && lane == 0) c.dots_unit[slot] = unit;
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&c.dots_full[slot]);
+    if (++slot == kDotSlots) slot = 0, slot_parity ^= 1;
+    if (unit.pair < 0) return;
+  }
+}
+
+template <RowsArm kArm>
+__device__ __forceinline__ void finish(const GateUpParams& p, Control& c, int lane) {
+  int slot = 0;
+  uint32_t parity = 0;
+  for (;;) {
+    barrier_wait(&c.dots_full[slot], parity);
+    const Unit unit = c.dots_unit[slot];
+    if (unit.pair < 0) return;
+    float dot[2];
+#pragma unroll
+    for (int plane = 0; plane < 2; ++plane) {
+      float v[kLaneClasses];
+#pragma unroll
+      for (int j = 0; j < kLaneClasses; ++j) v[j] = c.dots[slot][plane][j][lane];
+#pragma unroll
+      for (int distance = kLaneClasses / 2; distance > 0; distance /= 2) {
+#pragma unroll
+        for (int j = 0; j < distance; ++j) v[j] = tree_add<kArm>(v[j], v[j + distance]);
+      }
+      dot[plane] = quad_sum<kArm>(v[0]);
+    }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&c.dots_empty[slot]);
+    const int64_t out_row = static_cast<int64_t>(unit.row_block) * kRowBlock + lane / 4;
+    if constexpr (kArm == RowsArm::kLoadOnly) {
+      if (probe_escape(dot[0]) && probe_escape(dot[1])) p.out[out_row] = dot[0];
+    } else {
+      if (lane % 4 == 0) {
+        p.out[unit.pair * p.rows + out_row] =
+            gate_up_output(p, unit.pair, out_row, dot[0], dot[1]);
+      }
+    }
+    if (++slot == kDotSlots) slot = 0, parity ^= 1;
+  }
+}
+
+#endif  // __CUDA_ARCH__ >= 900
+
+template <int kSteps, RowsArm kArm>
+__global__ void __launch_bounds__(kThreads, 1)
+    gate_up_ring_kernel([[maybe_unused]] const __grid_constant__ GateUpParams p,
+                        [[maybe_unused]] int stages) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) uint8_t ring[];
+  __shared__ Control c;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < stages; ++i) {
+      barrier_init(&c.full[i], 1);
+      barrier_init(&c.empty[i], kConsumerWarps);
+    }
+    for (int i = 0; i < kDotSlots; ++i) {
+      barrier_init(&c.dots_full[i], kConsumerWarps);
+      barrier_init(&c.dots_empty[i], 1);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();
+  if (warp == kProducerWarp) {
+    produce(p, c, ring, stages, kArm != RowsArm::kMathOnly, lane);
+  } else {
+    dependency_wait();
+    dependency_release();
+    if (warp == kFinisherWarp) {
+      finish<kArm>(p, c, lane);
+    } else {
+      consume<kSteps, kArm>(p, c, ring, stages, warp, lane);
+    }
+  }
+#endif
+}
+
+struct RingKernel {
+  RowsArm arm;
+  int steps;
+  void (*kernel)(GateUpParams, int);
+};
+
+template <int kSteps, RowsArm kArm = RowsArm::kServed>
+constexpr RingKernel entry() {
+  return {kArm, kSteps, gate_up_ring_kernel<kSteps, kArm>};
+}
+
+// Rising in steps.
+constexpr RingKernel kKernels[] = {
+    entry<2>(),
+    entry<4>(),
+    entry<6>(),
+    entry<kMaxSteps>(),
+    entry<4, RowsArm::kLoadOnly>(),
+    entry<kMaxSteps, RowsArm::kLoadOnly>(),
+    entry<4, RowsArm::kMathOnly>(),
+    entry<kMaxSteps, RowsArm::kMathOnly>(),
+};
+
+int ring_steps(int64_t in) {
+  const int64_t tiles = LayoutV2::tiles(in);
+  return static_cast<int>((tiles + kLaneClasses - 1) / kLaneClasses);
+}
+
+int64_t ring_capacity(const Device& device) {
+  return static_cast<int64_t>(device.shared_bytes_per_block) -
+         static_cast<int64_t>(sizeof(Control)) - 1024;
+}
+
+int ring_stages(const Device& device, int64_t in) {
+  const int64_t fit = ring_capacity(device) / stage_bytes(in);
+  return static_cast<int>(fit < kMaxStages ? fit : kMaxStages);
+}
+
+}  // namespace
+
+Status gate_up_ring_load(const Device& device) {
+  if (device.compute_capability < 90) return MEMRA_OK;
+  for (const RingKernel& k : kKernels) {
+    MEMRA_TRY(load_kernel(k.kernel, static_cast<size_t>(ring_capacity(device))));
+  }
+  return MEMRA_OK;
+}
+
+bool gate_up_ring_fits(const Device& device, int64_t hidden_size) {
+  return device.compute_capability >= 90 && hidden_size >= kMinHidden &&
+         ring_steps(hidden_size) <= kMaxSteps && ring_stages(device, hidden_size) >= kMinStages;
+}
+
+Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& params,
+                    const Launch& launch) {
+  const int stages = ring_stages(device, params.in);
+  const int64_t n_units = params.n_pairs * (params.rows / kRowBlock);
+  const int64_t blocks =
+      n_units < device.n_multiprocessors ? n_units : device.n_multiprocessors;
+  const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
+                  static_cast<size_t>(stages * stage_bytes(params.in))};
+  for (const RingKernel& k : kKernels) {
+    if (k.arm == arm && k.steps >= ring_steps(params.in)) {
+      return launch_kernel(device, launch, grid, k.kernel, params, stages);
+    }
+  }
+  return fail(MEMRA_ERROR_INTERNAL) << "no ring kernel for hidden_size " << params.in;
+}
+
+}  // namespace memra::cuda

@@ -1,0 +1,48 @@
+#pragma once
+
+// The kernels of the rows path as data: dispatch looks them up, loading and the tests' sweeps
+// iterate over them.
+
+#include <cstdint>
+#include <span>
+
+#include "rows.h"
+
+namespace memra::cuda {
+
+struct GateUpParams;
+struct DownParams;
+
+// key: the MEMRA_ROWS_* bits that choose machine code (ILP, DEDUP_ORDER, LANE_MAJOR).
+struct GateUpKernel {
+  RowsArm arm;
+  bool gate_v2;
+  bool up_v2;
+  uint32_t key;
+  const char* name;
+  void (*kernel)(GateUpParams);
+};
+
+struct DownKernel {
+  RowsArm arm;
+  bool v2;
+  uint32_t key;
+  const char* name;
+  void (*kernel)(DownParams);
+};
+
+std::span<const GateUpKernel> gate_up_kernels();
+std::span<const DownKernel> down_kernels();
+
+// Gate and up as one persistent block an SM fed by bulk copies, sm_90 and later; V2, lane-major.
+Status gate_up_ring_load(const Device& device);
+bool gate_up_ring_fits(const Device& device, int64_t hidden_size);
+Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& params,
+                    const Launch& launch);
+
+// Reads n_planes * n_pairs slabs of a plane-major table, beginning at `ptrs`.
+Status stream_load(const Device& device);
+Status stream_slabs(const Device& device, const void* const* ptrs, int64_t n_slabs,
+                    uint64_t slab_bytes, bool prefetch, void* escape, const Launch& launch);
+
+}  // namespace memra::cuda
