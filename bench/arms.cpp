@@ -18,9 +18,11 @@ constexpr Arm kArms[] = {
     {"gate_up.v2.served", Stage::kGateUp, Kind::kVariant, MEMRA_NVFP4_V2, kIlp, false},
     {"gate_up.v2.loadonly", Stage::kGateUp, Kind::kLoadOnly, MEMRA_NVFP4_V2, kIlp, false},
     {"gate_up.v2.lane_major", Stage::kGateUp, Kind::kVariant, MEMRA_NVFP4_V2, kLane, false},
-    {"gate_up.v2.lane_major_pack", Stage::kGateUp, Kind::kVariant, MEMRA_NVFP4_V2, kLanePack, false},
+    {"gate_up.v2.lane_major_pack", Stage::kGateUp, Kind::kVariant, MEMRA_NVFP4_V2, kLanePack,
+     false},
     {"gate_up.stream", Stage::kGateUp, Kind::kStream, MEMRA_NVFP4_V2, kIlp, false},
-    {"gate_up.stream_dependent", Stage::kGateUp, Kind::kStreamDependent, MEMRA_NVFP4_V2, kIlp, false},
+    {"gate_up.stream_dependent", Stage::kGateUp, Kind::kStreamDependent, MEMRA_NVFP4_V2, kIlp,
+     false},
     {"down.v2.served", Stage::kDown, Kind::kServed, MEMRA_NVFP4_V2, kIlp, true},
     {"down.v2.lane_major", Stage::kDown, Kind::kVariant, MEMRA_NVFP4_V2, kLane, false},
     {"down.v2.lane_major_pack", Stage::kDown, Kind::kVariant, MEMRA_NVFP4_V2, kLanePack, false},
@@ -41,16 +43,20 @@ std::vector<std::string> split(const std::string& text) {
 
 }  // namespace
 
-std::span<const Arm> all_arms() { return kArms; }
+std::span<const Arm> all_arms() {
+  return kArms;
+}
 
 std::vector<Arm> select_arms(const std::string& filter) {
   const std::vector<std::string> parts = split(filter);
   for (const std::string& part : parts) {
     bool found = false;
-    for (const Arm& arm : kArms) found = found || arm.name.find(part) != std::string_view::npos;
+    for (const Arm& arm : kArms)
+      found = found || arm.name.find(part) != std::string_view::npos;
     if (found) continue;
     std::string names;
-    for (const Arm& arm : kArms) names += " " + std::string(arm.name);
+    for (const Arm& arm : kArms)
+      names += " " + std::string(arm.name);
     throw Failure("--arms: no arm's name contains '" + part + "'; the arms are" + names);
   }
   std::vector<Arm> arms;
@@ -64,6 +70,8 @@ std::vector<Arm> select_arms(const std::string& filter) {
   return arms;
 }
 
-const char* stage_name(Stage stage) { return stage == Stage::kGateUp ? "gate/up" : "down"; }
+const char* stage_name(Stage stage) {
+  return stage == Stage::kGateUp ? "gate/up" : "down";
+}
 
 }  // namespace memra::bench

@@ -11,7 +11,8 @@ namespace memra::bench {
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2)))
 #endif
-std::string format(const char* pattern, ...);
+std::string
+format(const char* pattern, ...);
 
 // Columns as wide as their widest cell: the first one to the left, the others to the right.
 class Table {

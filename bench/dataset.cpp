@@ -19,8 +19,8 @@ std::vector<int64_t> draw_experts(const Shape& shape) {
     std::iota(all.begin(), all.end(), int64_t{0});
     for (int64_t slot = 0; slot < shape.top_k; ++slot) {
       const float left = static_cast<float>(shape.n_experts - slot);
-      const int64_t pick = slot + std::min(static_cast<int64_t>(lcg.unit() * left),
-                                           shape.n_experts - slot - 1);
+      const int64_t pick =
+          slot + std::min(static_cast<int64_t>(lcg.unit() * left), shape.n_experts - slot - 1);
       std::swap(all[static_cast<size_t>(slot)], all[static_cast<size_t>(pick)]);
       ids.push_back(all[static_cast<size_t>(slot)]);
     }
@@ -34,7 +34,8 @@ DataSet::DataSet(const Session& session, const Shape& shape, const WeightSource&
                  const Copies& copies, Progress* progress)
     : session_(session), shape_(shape), copies_(copies) {
   route();
-  for (const Plane plane : {kGate, kUp, kDown}) upload_plane(weights, plane, progress);
+  for (const Plane plane : {kGate, kUp, kDown})
+    upload_plane(weights, plane, progress);
   upload_tables(weights);
   make_inputs();
 }
@@ -46,8 +47,8 @@ int64_t DataSet::count_unique_experts(const Shape& shape) {
 }
 
 double DataSet::launch_bytes(bool is_down) const {
-  const size_t slabs = is_down ? slab_bytes(shape_, kDown)
-                               : slab_bytes(shape_, kGate) + slab_bytes(shape_, kUp);
+  const size_t slabs =
+      is_down ? slab_bytes(shape_, kDown) : slab_bytes(shape_, kGate) + slab_bytes(shape_, kUp);
   return static_cast<double>(unique_experts_) * static_cast<double>(slabs);
 }
 
@@ -112,7 +113,8 @@ void DataSet::upload_tables(const WeightSource& weights) {
 
   Lcg router(kRouterSeed);
   std::vector<float> topk_weights(n_pairs);
-  for (float& weight : topk_weights) weight = (0.25F + router.unit()) / static_cast<float>(shape_.top_k);
+  for (float& weight : topk_weights)
+    weight = (0.25F + router.unit()) / static_cast<float>(shape_.top_k);
 
   for (size_t set = 0; set < n_sets; ++set) {
     for (const Plane plane : {kGate, kUp, kDown}) {
@@ -129,8 +131,8 @@ void DataSet::upload_tables(const WeightSource& weights) {
         }
         if (!seen[unique]) v2_unique[entry] = v2[entry];
         seen[unique] = true;
-        scales[entry] = weights.scale(plane, expert_of(static_cast<int64_t>(set),
-                                                       static_cast<int64_t>(unique)));
+        scales[entry] = weights.scale(
+            plane, expert_of(static_cast<int64_t>(set), static_cast<int64_t>(unique)));
         if (plane == kDown) scales[entry] *= topk_weights[pair];
       }
     }
@@ -165,12 +167,13 @@ void DataSet::make_inputs() {
   const int64_t n_pairs = shape_.n_pairs();
   Lcg lcg(kInputSeed);
   std::vector<float> x(static_cast<size_t>(shape_.tokens * shape_.hidden_size));
-  for (float& value : x) value = 2.0F * lcg.unit() - 1.0F;
+  for (float& value : x)
+    value = 2.0F * lcg.unit() - 1.0F;
   const Memory device_x = session_.upload(x);
   input_ = make_quantized(shape_.tokens, shape_.hidden_size);
   down_input_ = make_quantized(n_pairs, shape_.intermediate_size);
-  gate_up_out_ = session_.device_memory(
-      static_cast<size_t>(n_pairs * shape_.intermediate_size) * sizeof(float));
+  gate_up_out_ = session_.device_memory(static_cast<size_t>(n_pairs * shape_.intermediate_size) *
+                                        sizeof(float));
   y_ = session_.device_memory(x.size() * sizeof(float));
   quantize(device_x, shape_.tokens, shape_.hidden_size, input_);
   session_.synchronize();

@@ -15,8 +15,19 @@ namespace memra::bench {
 namespace {
 
 enum ValueType : uint32_t {
-  kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6,
-  kBool = 7, kString = 8, kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12,
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
 };
 
 constexpr uint32_t kMaxDims = 4;
@@ -25,9 +36,13 @@ constexpr uint32_t kMaxDims = 4;
 constexpr uint64_t kMinValueBytes = 8 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 
-[[noreturn]] void fail(const std::string& text) { throw GgufError("gguf: " + text); }
+[[noreturn]] void fail(const std::string& text) {
+  throw GgufError("gguf: " + text);
+}
 
-std::string quote(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string quote(std::string_view text) {
+  return "'" + std::string(text) + "'";
+}
 
 uint64_t checked_mul(uint64_t a, uint64_t b, std::string_view what) {
   uint64_t result = 0;
@@ -39,11 +54,23 @@ uint64_t checked_mul(uint64_t a, uint64_t b, std::string_view what) {
 
 uint64_t scalar_bytes(uint32_t type) {
   switch (type) {
-    case kU8: case kI8: case kBool: return 1;
-    case kU16: case kI16: return 2;
-    case kU32: case kI32: case kF32: return 4;
-    case kU64: case kI64: case kF64: return 8;
-    default: return 0;
+    case kU8:
+    case kI8:
+    case kBool:
+      return 1;
+    case kU16:
+    case kI16:
+      return 2;
+    case kU32:
+    case kI32:
+    case kF32:
+      return 4;
+    case kU64:
+    case kI64:
+    case kF64:
+      return 8;
+    default:
+      return 0;
   }
 }
 
@@ -64,9 +91,8 @@ class Cursor {
 
   std::span<const std::byte> take(uint64_t count, std::string_view what) {
     if (count > left()) {
-      fail("the file is truncated: " + std::string(what) + " at byte " +
-           std::to_string(position_) + " needs " + std::to_string(count) + " bytes, " +
-           std::to_string(left()) + " are left");
+      fail("the file is truncated: " + std::string(what) + " at byte " + std::to_string(position_) +
+           " needs " + std::to_string(count) + " bytes, " + std::to_string(left()) + " are left");
     }
     const auto bytes = file_.subspan(position_, count);
     position_ += count;
@@ -233,15 +259,28 @@ std::optional<uint64_t> Gguf::unsigned_value(std::string_view key) const {
   const std::byte* bytes = value->bytes.data();
   int64_t number = 0;
   switch (value->type) {
-    case kU8: return load<uint8_t>(bytes);
-    case kU16: return load<uint16_t>(bytes);
-    case kU32: return load<uint32_t>(bytes);
-    case kU64: return load<uint64_t>(bytes);
-    case kI8: number = load<int8_t>(bytes); break;
-    case kI16: number = load<int16_t>(bytes); break;
-    case kI32: number = load<int32_t>(bytes); break;
-    case kI64: number = load<int64_t>(bytes); break;
-    default: return std::nullopt;
+    case kU8:
+      return load<uint8_t>(bytes);
+    case kU16:
+      return load<uint16_t>(bytes);
+    case kU32:
+      return load<uint32_t>(bytes);
+    case kU64:
+      return load<uint64_t>(bytes);
+    case kI8:
+      number = load<int8_t>(bytes);
+      break;
+    case kI16:
+      number = load<int16_t>(bytes);
+      break;
+    case kI32:
+      number = load<int32_t>(bytes);
+      break;
+    case kI64:
+      number = load<int64_t>(bytes);
+      break;
+    default:
+      return std::nullopt;
   }
   if (number < 0) return std::nullopt;
   return static_cast<uint64_t>(number);
@@ -269,14 +308,16 @@ std::span<const std::byte> Gguf::tensor_bytes(const GgufTensor& tensor) const {
     block_values = 64;
     block_bytes = 36;
   } else if (tensor.type != kGgmlF32) {
-    fail(what + " has ggml type " + std::to_string(tensor.type) + "; 0 (F32) or 40 (NVFP4) can be read");
+    fail(what + " has ggml type " + std::to_string(tensor.type) +
+         "; 0 (F32) or 40 (NVFP4) can be read");
   }
   if (tensor.dims[0] % block_values != 0) {
     fail(what + " has rows of " + std::to_string(tensor.dims[0]) +
          " values, no multiple of the block of " + std::to_string(block_values));
   }
   uint64_t size = checked_mul(tensor.dims[0] / block_values, block_bytes, what);
-  for (uint32_t d = 1; d < kMaxDims; ++d) size = checked_mul(size, tensor.dims[d], what);
+  for (uint32_t d = 1; d < kMaxDims; ++d)
+    size = checked_mul(size, tensor.dims[d], what);
   const uint64_t available = file_.size() - data_offset_;
   if (tensor.offset > available || size > available - tensor.offset) {
     fail("the file is truncated: " + what + " needs " + std::to_string(size) + " bytes at offset " +

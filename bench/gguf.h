@@ -28,10 +28,10 @@ inline constexpr uint32_t kGgmlNvfp4 = 40;
 // A metadata value. Numbers are kept as the bytes of the file, so nothing is converted until asked
 // for; an array of fixed-size numbers likewise.
 struct GgufValue {
-  uint32_t type = 0;          // GGUF's number of the type; of the elements, for an array
-  bool is_array = false;      //
-  uint64_t count = 1;         // elements; 1 for a scalar
-  std::string_view text;      // for a scalar string
+  uint32_t type = 0;                 // GGUF's number of the type; of the elements, for an array
+  bool is_array = false;             //
+  uint64_t count = 1;                // elements; 1 for a scalar
+  std::string_view text;             // for a scalar string
   std::span<const std::byte> bytes;  // numbers and booleans, `count` of them
 };
 

@@ -13,7 +13,9 @@ constexpr uint64_t kBlockValues = 64;
 constexpr uint64_t kBlockBytes = 36;
 constexpr uint64_t kRowMultiple = 8;
 
-[[noreturn]] void fail(const std::string& text) { throw GgufError("gguf: " + text); }
+[[noreturn]] void fail(const std::string& text) {
+  throw GgufError("gguf: " + text);
+}
 
 std::string shape_text(const GgufTensor& tensor) {
   std::string text = "[";
@@ -58,7 +60,8 @@ std::vector<float> read_scales(const Gguf& gguf, const std::string& name, uint64
   const GgufTensor* tensor = gguf.find_tensor(name);
   if (tensor == nullptr) return std::vector<float>(n_experts, 1.0F);
   if (tensor->type != kGgmlF32) {
-    fail("tensor '" + name + "' has ggml type " + std::to_string(tensor->type) + "; 0 (F32) is expected");
+    fail("tensor '" + name + "' has ggml type " + std::to_string(tensor->type) +
+         "; 0 (F32) is expected");
   }
   if (tensor->n_dims != 1 || tensor->dims[0] != n_experts) {
     fail("tensor '" + name + "' has shape " + shape_text(*tensor) + "; one value for each of " +
@@ -76,7 +79,8 @@ std::vector<float> read_scales(const Gguf& gguf, const std::string& name, uint64
   return scales;
 }
 
-GgufPlane make_plane(const Gguf& gguf, const GgufTensor& tensor, uint64_t first_row, uint64_t rows) {
+GgufPlane make_plane(const Gguf& gguf, const GgufTensor& tensor, uint64_t first_row,
+                     uint64_t rows) {
   const auto bytes = gguf.tensor_bytes(tensor);
   const uint64_t row_bytes = tensor.dims[0] / kBlockValues * kBlockBytes;
   GgufPlane plane;

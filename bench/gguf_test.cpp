@@ -1,5 +1,6 @@
 // bench/gguf on files that the `gguf` Python package wrote (scripts/make_gguf.py), and on damaged
-// copies of them: every fault is a GgufError with a text that names it, nothing reads out of bounds.
+// copies of them: every fault is a GgufError with a text that names it, nothing reads out of
+// bounds.
 #include "gguf.h"
 
 #include <gtest/gtest.h>
@@ -90,7 +91,8 @@ class Writer {
   Writer& tensor(const std::string& name, const std::vector<uint64_t>& dims, uint32_t type,
                  uint64_t offset) {
     text(name).put(static_cast<uint32_t>(dims.size()));
-    for (const uint64_t dim : dims) put(dim);
+    for (const uint64_t dim : dims)
+      put(dim);
     return put(type).put(offset);
   }
   const Bytes& bytes() const { return bytes_; }
@@ -99,7 +101,9 @@ class Writer {
   Bytes bytes_;
 };
 
-std::string down_name() { return "blk.3.ffn_down_exps.weight"; }
+std::string down_name() {
+  return "blk.3.ffn_down_exps.weight";
+}
 
 class GgufFile : public testing::Test {
  protected:
@@ -147,7 +151,8 @@ TEST_F(GgufFile, NoScalesAndAnotherAlignment) {
   EXPECT_FALSE(layer.has_scales);
   EXPECT_EQ(layer.limit, 0.0F);
   expect_plane(layer.down, 3, 0, kHidden, kHidden, kIntermediate);
-  for (const float scale : layer.gate.scales) EXPECT_EQ(scale, 1.0F);
+  for (const float scale : layer.gate.scales)
+    EXPECT_EQ(scale, 1.0F);
 }
 
 TEST_F(GgufFile, FusedGateAndUp) {
@@ -175,8 +180,9 @@ TEST_F(GgufFile, Metadata) {
 }
 
 TEST_F(GgufFile, FaultsOfTheLayerAreNamed) {
-  EXPECT_EQ(error_of(load("wrong_type")),
-            "gguf: tensor 'blk.3.ffn_down_exps.weight' has ggml type 1; the probe needs 40 (NVFP4)");
+  EXPECT_EQ(
+      error_of(load("wrong_type")),
+      "gguf: tensor 'blk.3.ffn_down_exps.weight' has ggml type 1; the probe needs 40 (NVFP4)");
   EXPECT_EQ(error_of(load("missing_up")), "gguf: tensor 'blk.3.ffn_up_exps.weight' is missing");
   EXPECT_EQ(error_of(load("wrong_shape")),
             "gguf: tensor 'blk.3.ffn_up_exps.weight' has shape [256, 256, 6]; the layer's other "
@@ -209,8 +215,10 @@ TEST_F(GgufFile, NoByteFlipReadsOutOfBounds) {
   uint64_t checksum = 0;
   int refused = 0;
   for (int round = 0; round < 20000; ++round) {
-    Bytes bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(
-                                   round % 4 == 0 ? 4096 : whole.size() / (round % 16 == 1 ? 1 : 8)));
+    Bytes bytes(
+        whole.begin(),
+        whole.begin() + static_cast<ptrdiff_t>(
+                            round % 4 == 0 ? 4096 : whole.size() / (round % 16 == 1 ? 1 : 8)));
     for (int flip = 0; flip <= round % 3; ++flip) {
       lcg = lcg * 1664525U + 1013904223U;
       const size_t place = (lcg >> 8) % directory;
@@ -248,7 +256,8 @@ TEST(Gguf, WrongMagicAndVersions) {
 }
 
 TEST(Gguf, VersionTwoIsRead) {
-  const Bytes bytes = Writer().header(0, 1, 2).text("a.b").put<uint32_t>(4).put<uint32_t>(7).bytes();
+  const Bytes bytes =
+      Writer().header(0, 1, 2).text("a.b").put<uint32_t>(4).put<uint32_t>(7).bytes();
   const Gguf gguf(bytes);
   EXPECT_EQ(gguf.version(), 2U);
   EXPECT_EQ(gguf.unsigned_value("a.b"), 7U);
@@ -264,13 +273,15 @@ TEST(Gguf, NestedArraysAreWalked) {
 
   Writer deep;
   deep.header(0, 1).text("deep").put<uint32_t>(9);
-  for (int i = 0; i < 100; ++i) deep.put<uint32_t>(9).put<uint64_t>(1);
+  for (int i = 0; i < 100; ++i)
+    deep.put<uint32_t>(9).put<uint64_t>(1);
   EXPECT_EQ(error_of(deep.bytes()), "gguf: array 'deep' is nested deeper than 8");
 }
 
 TEST(Gguf, HugeNumbersAreRefusedBeforeAnythingIsReserved) {
   constexpr uint64_t kHuge = ~uint64_t{0};
-  EXPECT_NE(error_of(Writer().header(0, kHuge).bytes()).find("metadata entries"), std::string::npos);
+  EXPECT_NE(error_of(Writer().header(0, kHuge).bytes()).find("metadata entries"),
+            std::string::npos);
   EXPECT_NE(error_of(Writer().header(kHuge, 0).bytes()).find("tensors"), std::string::npos);
   EXPECT_NE(error_of(Writer().header(0, 1).put(kHuge).put<uint64_t>(0).bytes()).find("truncated"),
             std::string::npos);
@@ -306,11 +317,7 @@ TEST(Gguf, TensorSizesThatOverflowOrLieOutside) {
 }
 
 TEST(Gguf, DuplicatesAndBadAlignment) {
-  EXPECT_NE(error_of(Writer()
-                         .header(2, 0)
-                         .tensor("t", {1}, 0, 0)
-                         .tensor("t", {1}, 0, 0)
-                         .bytes())
+  EXPECT_NE(error_of(Writer().header(2, 0).tensor("t", {1}, 0, 0).tensor("t", {1}, 0, 0).bytes())
                 .find("appears twice"),
             std::string::npos);
   for (const uint32_t alignment : {0U, 3U, 48U}) {
@@ -328,9 +335,10 @@ TEST(Gguf, PartsOfASplitModelGetAHint) {
   Writer writer;
   writer.header(0, 2).text("split.count").put<uint32_t>(2).put<uint16_t>(5);
   writer.text("split.no").put<uint32_t>(2).put<uint16_t>(1);
-  EXPECT_EQ(error_of(writer.bytes()),
-            "gguf: tensor 'blk.3.ffn_down_exps.weight' is missing; this is part 2 of 5, try another "
-            "part");
+  EXPECT_EQ(
+      error_of(writer.bytes()),
+      "gguf: tensor 'blk.3.ffn_down_exps.weight' is missing; this is part 2 of 5, try another "
+      "part");
 }
 
 TEST(MappedFile, FaultsNameThePath) {

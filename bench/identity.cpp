@@ -25,7 +25,8 @@ OutputCounts count(const Bits& output, const Bits& baseline) {
 
 uint64_t count_differing(const Bits& a, const Bits& b) {
   uint64_t differing = 0;
-  for (size_t i = 0; i < a.size(); ++i) differing += a[i] != b[i] ? 1U : 0U;
+  for (size_t i = 0; i < a.size(); ++i)
+    differing += a[i] != b[i] ? 1U : 0U;
   return differing;
 }
 

@@ -10,17 +10,19 @@ const int8_t* activations(const Quantized& input, const Arm& arm) {
 
 memra_probe_arm probe_arm(Kind kind) {
   switch (kind) {
-    case Kind::kLoadOnly: return MEMRA_PROBE_LOADONLY;
-    case Kind::kMathOnly: return MEMRA_PROBE_MATHONLY;
-    default: return MEMRA_PROBE_STREAM;
+    case Kind::kLoadOnly:
+      return MEMRA_PROBE_LOADONLY;
+    case Kind::kMathOnly:
+      return MEMRA_PROBE_MATHONLY;
+    default:
+      return MEMRA_PROBE_STREAM;
   }
 }
 
 }  // namespace
 
 uint32_t Launcher::flags(const Arm& arm) const {
-  const bool stable =
-      arm.is_stream() ? arm.kind == Kind::kStreamDependent : inputs_stable_;
+  const bool stable = arm.is_stream() ? arm.kind == Kind::kStreamDependent : inputs_stable_;
   return stable ? uint32_t{MEMRA_FLAG_INPUTS_STABLE} : 0U;
 }
 

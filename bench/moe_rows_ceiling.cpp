@@ -67,8 +67,7 @@ int run(Options options) {
   results.weights = weights->description();
   print_setup(results);
 
-  results.identity =
-      check_identity(session, data, launcher, arms, options.activation, &progress);
+  results.identity = check_identity(session, data, launcher, arms, options.activation, &progress);
   progress.clear();
   print_identity(results);
   std::fflush(stdout);
@@ -89,9 +88,12 @@ int main(int argc, char** argv) {
   using namespace memra::bench;
   Options options;
   switch (parse_options(argc, argv, &options)) {
-    case ParseResult::kExit: return kOk;
-    case ParseResult::kUsageError: return kUsage;
-    case ParseResult::kRun: break;
+    case ParseResult::kExit:
+      return kOk;
+    case ParseResult::kUsageError:
+      return kUsage;
+    case ParseResult::kRun:
+      break;
   }
   try {
     return run(options);

@@ -31,7 +31,8 @@ constexpr const char* kFooter =
     "Exit status: 0 all well; 1 outputs differ, the check was vacuous, or a fault; 2 usage.";
 
 void list_models() {
-  Table table({"model", "hidden", "intermediate", "experts", "top_k", "activation", "limit", "source"});
+  Table table(
+      {"model", "hidden", "intermediate", "experts", "top_k", "activation", "limit", "source"});
   std::string notes;
   for (const ModelShape& model : model_shapes()) {
     table.add({std::string(model.name), std::to_string(model.hidden_size),
@@ -118,8 +119,9 @@ ParseResult parse_options(int argc, char** argv, Options* options) {
   given.alpha = app.add_option("--alpha", options->activation.alpha, "alpha of oai (1.702)")
                     ->check(CLI::PositiveNumber);
   app.add_option("--model", options->model, "dimensions of a published model, see --list-models");
-  auto* gguf = app.add_option("--gguf", options->gguf_path,
-                              "take NVFP4 expert weights of this GGUF file instead of synthetic ones");
+  auto* gguf =
+      app.add_option("--gguf", options->gguf_path,
+                     "take NVFP4 expert weights of this GGUF file instead of synthetic ones");
   auto* layer = app.add_option("--layer", options->gguf_layer, "layer (block) of the GGUF file");
   layer->needs(gguf);
   gguf->needs(layer);

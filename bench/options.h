@@ -38,7 +38,7 @@ struct Options {
   bool inputs_stable = false;
   bool top_k_given = false;       // on the command line: wins over a file's or model's
   bool activation_given = false;  // likewise, kind or limit
-  std::string arms;  // comma-separated parts of arm names; empty: all
+  std::string arms;               // comma-separated parts of arm names; empty: all
   std::string gguf_path;
   uint32_t gguf_layer = 0;
   std::string json_path;
@@ -53,6 +53,8 @@ ParseResult parse_options(int argc, char** argv, Options* options);
 const char* activation_name(memra_activation kind);
 
 // Whether the clamp limit takes part in the function.
-inline bool is_clamped(memra_activation kind) { return kind != MEMRA_SWIGLU; }
+inline bool is_clamped(memra_activation kind) {
+  return kind != MEMRA_SWIGLU;
+}
 
 }  // namespace memra::bench

@@ -60,8 +60,8 @@ void print_comparison(const Results& results, Stage stage) {
   for (const ArmTiming& timing : results.timings) {
     if (timing.arm.stage != stage || !timing.arm.has_output()) continue;
     const std::string_view name = timing.arm.name;
-    line += format("%s%s %.2f us", separator,
-                   std::string(name.substr(name.find('.') + 1)).c_str(), timing.graph.median);
+    line += format("%s%s %.2f us", separator, std::string(name.substr(name.find('.') + 1)).c_str(),
+                   timing.graph.median);
     if (!timing.arm.is_baseline) {
       line += format(" (%.2f)", timing.graph.median / baseline->graph.median);
     }
@@ -78,7 +78,9 @@ std::string count_cell(uint64_t count, uint64_t total) {
                 total > 0 ? 100.0 * static_cast<double>(count) / static_cast<double>(total) : 0.0);
 }
 
-std::string number(uint64_t value) { return std::to_string(value); }
+std::string number(uint64_t value) {
+  return std::to_string(value);
+}
 
 }  // namespace
 
@@ -112,8 +114,8 @@ void print_setup(const Results& results) {
   for (const bool is_down : {false, true}) {
     const auto copies = data.copies().of(is_down);
     std::printf("%s: %lld slab sets of %.1f MB, %.0f MB in rotation\n",
-                stage_name(is_down ? Stage::kDown : Stage::kGateUp),
-                static_cast<long long>(copies), data.launch_bytes(is_down) / 1e6,
+                stage_name(is_down ? Stage::kDown : Stage::kGateUp), static_cast<long long>(copies),
+                data.launch_bytes(is_down) / 1e6,
                 static_cast<double>(copies) * data.launch_bytes(is_down) / 1e6);
   }
   std::printf("samples: %d, at least %d launches each%s\n", options.iters, options.reps,
@@ -135,21 +137,26 @@ void print_identity(const Results& results) {
                number(row.unclamped.differing), count_cell(with.non_zero, with.outputs),
                gate_up ? count_cell(row.saturated, with.outputs) : "-",
                number(with.nan + row.unclamped.nan),
-               row.is_vacuous() ? "VACUOUS" : row.differing() > 0 ? "DIFFERS" : "equal"});
+               row.is_vacuous()      ? "VACUOUS"
+               : row.differing() > 0 ? "DIFFERS"
+                                     : "equal"});
   }
   table.print(stdout);
   if (results.identity.any_vacuous()) {
-    std::printf("VACUOUS: equal bits of degenerate outputs prove nothing (any NaN, or half of the "
-                "outputs zero or saturated)\n");
+    std::printf(
+        "VACUOUS: equal bits of degenerate outputs prove nothing (any NaN, or half of the "
+        "outputs zero or saturated)\n");
   }
 }
 
 void print_timings(const Results& results) {
   for (const Stage stage : {Stage::kGateUp, Stage::kDown}) {
-    for (const Mode mode : {Mode::kStream, Mode::kGraph}) print_mode(results, stage, mode);
+    for (const Mode mode : {Mode::kStream, Mode::kGraph})
+      print_mode(results, stage, mode);
   }
   std::printf("\nus per launch in the graph (ratio to served):\n");
-  for (const Stage stage : {Stage::kGateUp, Stage::kDown}) print_comparison(results, stage);
+  for (const Stage stage : {Stage::kGateUp, Stage::kDown})
+    print_comparison(results, stage);
   std::printf("\nreading:\n");
   for (const Stage stage : {Stage::kGateUp, Stage::kDown}) {
     const Reading reading = read_stage(results.timings, stage);

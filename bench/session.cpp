@@ -4,8 +4,7 @@ namespace memra::bench {
 
 void check(memra_status status, const char* call) {
   if (status == MEMRA_OK) return;
-  throw Failure(std::string(call) + ": " + memra_status_string(status) + ": " +
-                memra_last_error());
+  throw Failure(std::string(call) + ": " + memra_status_string(status) + ": " + memra_last_error());
 }
 
 Session::Session(const memra_engine_options& options) {

@@ -39,7 +39,8 @@ std::vector<ArmTiming> time_arms(const Session& session, const DataSet& data,
     const int64_t copies = data.copies().of(is_down);
     const int64_t launches = std::max<int64_t>(reps, copies);
     const auto enqueue = [&] {
-      for (int64_t i = 0; i < launches; ++i) launcher.launch(arm, i % copies, activation);
+      for (int64_t i = 0; i < launches; ++i)
+        launcher.launch(arm, i % copies, activation);
     };
     ArmTiming timing;
     timing.arm = arm;

@@ -14,8 +14,8 @@ namespace memra::bench {
 // Microseconds per launch.
 struct ArmTiming {
   Arm arm;
-  Summary stream;  // launches enqueued one by one: may be bound by the host
-  Summary graph;   // the same launches replayed as one graph
+  Summary stream;    // launches enqueued one by one: may be bound by the host
+  Summary graph;     // the same launches replayed as one graph
   double bytes = 0;  // weight bytes that a launch reads
 };
 
