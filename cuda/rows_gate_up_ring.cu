@@ -4,8 +4,9 @@
 // make 8 outputs; what keeps memory busy is bytes in flight, and a ring holds up to 200 KB of them
 // however long the arithmetic takes. Eight warps work on gate and eight on up: warp w takes tiles w,
 // w + 8, ..., which is one class of virtual lanes, so that its chains are whole, its share of the
-// activations stays in registers, and nothing is shuffled. The last warp sums over classes and
-// applies the activation while the others go on.
+// activations stays in registers (or, where rows are too long for that, in shared memory of its
+// own), and nothing is shuffled. The last warp sums over classes and applies the activation while
+// the others go on.
 
 #include "launch.h"
 #include "rows_kernels.h"
@@ -22,7 +23,9 @@ constexpr int kThreads = (kConsumerWarps + 2) * 32;
 constexpr int kMaxStages = 8;
 constexpr int kMinStages = 2;
 constexpr int kDotSlots = 4;   // units between the consumers and the finisher
-constexpr int kMaxSteps = 7;  // tiles of one warp: hidden_size up to 7168, then registers run out
+// Tiles of one warp whose activations fit in registers: 20 warps' worth of them leave 96 a thread.
+constexpr int kMaxResidentSteps = 4;
+constexpr int kShared = 0;  // in place of a number of steps: activations in shared memory
 constexpr int kMinHidden = kLaneClasses * numerics::kV2TileColumns;
 
 // 32-bit: pairs and row blocks of one call are few, and the consumers are short of registers.
@@ -50,6 +53,18 @@ __host__ __device__ constexpr int64_t plane_bytes(int64_t in) {
   return plane_codes_bytes(in) + plane_scales_bytes(in);
 }
 __host__ __device__ constexpr int64_t stage_bytes(int64_t in) { return 2 * plane_bytes(in); }
+
+// Activations of one tile in shared memory: four groups of 32, then their four scales.
+constexpr int kTileActivationBytes = 4 * (32 + 4);
+
+__host__ __device__ constexpr int steps_of(int64_t in) {
+  return static_cast<int>((LayoutV2::tiles(in) + kLaneClasses - 1) / kLaneClasses);
+}
+__host__ __device__ constexpr int64_t activation_bytes(int64_t in) {
+  return steps_of(in) <= kMaxResidentSteps
+             ? 0
+             : static_cast<int64_t>(kConsumerWarps) * steps_of(in) * kTileActivationBytes;
+}
 
 #if __CUDA_ARCH__ >= 900
 
@@ -119,8 +134,50 @@ __device__ __forceinline__ WeightGroup load_tile(const uint8_t* codes, const uin
   }
 }
 
+// A warp's share of one token's activations: tiles lane_class, lane_class + 8, ...
+template <int kSteps>
+struct Activations {
+  ActivationGroup a[kSteps];
+
+  __device__ __forceinline__ void load(const int8_t* q, const float* d, int lane_class, int lane,
+                                       int groups, uint8_t*) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int group = 4 * (lane_class + kLaneClasses * i) + lane % 4;
+      if (group < groups) a[i] = load_activations<true>(q, d, group);
+    }
+  }
+  __device__ __forceinline__ const ActivationGroup& get(int i, int, const uint8_t*) const {
+    return a[i];
+  }
+};
+
+template <>
+struct Activations<kShared> {
+  __device__ __forceinline__ void load(const int8_t* q, const float* d, int lane_class, int lane,
+                                       int groups, uint8_t* mine) {
+    __syncwarp();
+    for (int tile = lane_class + kLaneClasses * (lane / 4); 4 * tile < groups;
+         tile += kLaneClasses * 8) {
+      const int group = 4 * tile + lane % 4;
+      if (group >= groups) break;
+      uint8_t* to = mine + tile / kLaneClasses * kTileActivationBytes;
+      const uint4* from = reinterpret_cast<const uint4*>(q + group * numerics::kGroupValues);
+      reinterpret_cast<uint4*>(to)[2 * (lane % 4)] = from[0];
+      reinterpret_cast<uint4*>(to)[2 * (lane % 4) + 1] = from[1];
+      reinterpret_cast<float*>(to + 128)[lane % 4] = d[group];
+    }
+    __syncwarp();
+  }
+  __device__ __forceinline__ ActivationGroup get(int i, int quad, const uint8_t* mine) const {
+    const uint8_t* from = mine + i * kTileActivationBytes;
+    return load_activations<true>(reinterpret_cast<const int8_t*>(from),
+                                  reinterpret_cast<const float*>(from + 128), quad);
+  }
+};
+
 template <int kSteps, RowsArm kArm>
-__device__ __forceinline__ void consume(const GateUpParams& p, Control& c, const uint8_t* ring,
+__device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8_t* ring,
                                         int stages, int warp, int lane) {
   const int plane = warp / kPlaneWarps, lane_class = warp % kPlaneWarps;
   const int quad = lane % 4, row = lane / 4;
@@ -129,7 +186,9 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, const
   const uint32_t unit_bytes = static_cast<uint32_t>(stage_bytes(p.in));
   const uint8_t* plane_codes = ring + plane * plane_bytes(p.in);
   const uint32_t scales_at = static_cast<uint32_t>(plane_codes_bytes(p.in));
-  ActivationGroup a[kSteps];
+  const int steps = kSteps == kShared ? steps_of(p.in) : kSteps;
+  uint8_t* mine = ring + stages * stage_bytes(p.in) + warp * steps * kTileActivationBytes;
+  Activations<kSteps> activations;
   int token = -1;
   int stage = 0, slot = 0;
   uint32_t full_parity = 0, slot_parity = 1;
@@ -141,24 +200,30 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, const
       if constexpr (kArm != RowsArm::kLoadOnly) {
         if (unit.pair / top_k != token) {
           token = unit.pair / top_k;
-          const int8_t* q = p.q + token * p.in;
-          const float* d = p.d + static_cast<int64_t>(token) * groups;
-#pragma unroll
-          for (int i = 0; i < kSteps; ++i) {
-            const int group = 4 * (lane_class + kLaneClasses * i) + quad;
-            if (group < groups) a[i] = load_activations<true>(q, d, group);
-          }
+          activations.load(p.q + token * p.in, p.d + static_cast<int64_t>(token) * groups,
+                           lane_class, lane, groups, mine);
         }
       }
       const uint8_t* codes = plane_codes + static_cast<uint32_t>(stage) * unit_bytes;
       const uint8_t* scales = codes + scales_at;
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
+      const auto step = [&](int i) {
         const int tile = lane_class + kLaneClasses * i;
         if (4 * tile + quad < groups) {
           const int width = groups - 4 * tile >= 4 ? 4 : 2;
-          accumulate<kArm>(acc, load_tile<kArm>(codes, scales, tile, row * width + quad), a[i]);
+          const WeightGroup w = load_tile<kArm>(codes, scales, tile, row * width + quad);
+          if constexpr (kArm == RowsArm::kLoadOnly) {
+            accumulate<kArm>(acc, w, ActivationGroup{});
+          } else {
+            accumulate<kArm>(acc, w, activations.get(i, quad, mine));
+          }
         }
+      };
+      if constexpr (kSteps == kShared) {
+#pragma unroll 2
+        for (int i = 0; i < steps; ++i) step(i);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kSteps; ++i) step(i);
       }
       __syncwarp();
       if (lane == 0) barrier_arrive(&c.empty[stage]);
@@ -257,22 +322,16 @@ constexpr RingKernel entry() {
   return {kArm, kSteps, gate_up_ring_kernel<kSteps, kArm>};
 }
 
-// Rising in steps.
+// Rising in steps, the one that takes any number last.
 constexpr RingKernel kKernels[] = {
     entry<2>(),
-    entry<4>(),
-    entry<6>(),
-    entry<kMaxSteps>(),
-    entry<4, RowsArm::kLoadOnly>(),
-    entry<kMaxSteps, RowsArm::kLoadOnly>(),
-    entry<4, RowsArm::kMathOnly>(),
-    entry<kMaxSteps, RowsArm::kMathOnly>(),
+    entry<kMaxResidentSteps>(),
+    entry<kShared>(),
+    entry<kMaxResidentSteps, RowsArm::kLoadOnly>(),
+    entry<kShared, RowsArm::kLoadOnly>(),
+    entry<kMaxResidentSteps, RowsArm::kMathOnly>(),
+    entry<kShared, RowsArm::kMathOnly>(),
 };
-
-int ring_steps(int64_t in) {
-  const int64_t tiles = LayoutV2::tiles(in);
-  return static_cast<int>((tiles + kLaneClasses - 1) / kLaneClasses);
-}
 
 int64_t ring_capacity(const Device& device) {
   return static_cast<int64_t>(device.shared_bytes_per_block) -
@@ -280,7 +339,7 @@ int64_t ring_capacity(const Device& device) {
 }
 
 int ring_stages(const Device& device, int64_t in) {
-  const int64_t fit = ring_capacity(device) / stage_bytes(in);
+  const int64_t fit = (ring_capacity(device) - activation_bytes(in)) / stage_bytes(in);
   return static_cast<int>(fit < kMaxStages ? fit : kMaxStages);
 }
 
@@ -296,7 +355,7 @@ Status gate_up_ring_load(const Device& device) {
 
 bool gate_up_ring_fits(const Device& device, int64_t hidden_size) {
   return device.compute_capability >= 90 && hidden_size >= kMinHidden &&
-         ring_steps(hidden_size) <= kMaxSteps && ring_stages(device, hidden_size) >= kMinStages;
+         ring_stages(device, hidden_size) >= kMinStages;
 }
 
 Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& params,
@@ -306,9 +365,9 @@ Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& param
   const int64_t blocks =
       n_units < device.n_multiprocessors ? n_units : device.n_multiprocessors;
   const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
-                  static_cast<size_t>(stages * stage_bytes(params.in))};
+                  static_cast<size_t>(stages * stage_bytes(params.in) + activation_bytes(params.in))};
   for (const RingKernel& k : kKernels) {
-    if (k.arm == arm && k.steps >= ring_steps(params.in)) {
+    if (k.arm == arm && (k.steps >= steps_of(params.in) || k.steps == kShared)) {
       return launch_kernel(device, launch, grid, k.kernel, params, stages);
     }
   }
