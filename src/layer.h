@@ -1,0 +1,66 @@
+#pragma once
+
+// A layer: checked shapes, and its banks as local-indexed device tables.
+
+#include <cstdint>
+#include <memory>
+
+#include "backend.h"
+#include "engine.h"
+#include "memra.h"
+#include "rows_variants.h"
+#include "rows_workspace.h"
+#include "status.h"
+
+namespace memra {
+
+enum Plane { kGate = 0, kUp = 1, kDown = 2 };
+inline constexpr int kPlanes = 3;
+
+// Experts are indices into tables that are built on the host.
+inline constexpr int64_t kMaxExperts = MEMRA_MAX_DIMENSION;
+
+// Device tables, entry plane * n_local_experts + e.
+struct LayerTables {
+  const void* const* ptrs = nullptr;  // NULL where a bank has no slabs
+  const float* scales = nullptr;
+  const float* const* bias = nullptr;  // NULL where no bank has a bias
+};
+
+}  // namespace memra
+
+struct memra_moe_layer {
+  explicit memra_moe_layer(std::shared_ptr<const memra::EngineState> engine_state)
+      : state(std::move(engine_state)) {}
+  ~memra_moe_layer() {
+    if (memory != nullptr) state->backend->free(memory);
+  }
+  memra_moe_layer(const memra_moe_layer&) = delete;
+  memra_moe_layer& operator=(const memra_moe_layer&) = delete;
+
+  bool all_v2() const {
+    return shape.gate_format == MEMRA_NVFP4_V2 && shape.up_format == MEMRA_NVFP4_V2 &&
+           shape.down_format == MEMRA_NVFP4_V2;
+  }
+  int64_t rows_max_tokens() const {
+    return max_tokens < MEMRA_ROWS_MAX_TOKENS ? max_tokens : MEMRA_ROWS_MAX_TOKENS;
+  }
+  memra::RowsWorkspace workspace(int64_t tokens) const {
+    return {tokens, shape.top_k, shape.hidden_size, shape.intermediate_size};
+  }
+  // What a call runs; variant is MEMRA_ROWS_AUTO or legal.
+  memra::RowsChoice choose_rows(int64_t tokens, uint32_t variant) const;
+
+  std::shared_ptr<const memra::EngineState> state;
+  memra::RowsShape shape;
+  memra_activation activation = MEMRA_SWIGLU;
+  float limit = 0.0f;
+  float alpha = 0.0f;
+  int64_t n_experts = 0;
+  int64_t local_expert_offset = 0;
+  int64_t n_local_experts = 0;
+  int64_t max_tokens = 0;
+  bool has_slabs = false;  // every bank has; else calls must bring expert_ptrs
+  memra::LayerTables tables;
+  void* memory = nullptr;  // of the tables
+};
