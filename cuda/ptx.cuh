@@ -28,6 +28,12 @@ __device__ __forceinline__ uint32_t byte_permute(uint32_t a, uint32_t b, uint32_
   return result;
 }
 
+// The value, through an instruction that the assembler cannot see through: it stays in a register.
+// All lanes of the warp call this together.
+__device__ __forceinline__ uint32_t opaque(uint32_t value) {
+  return __shfl_sync(0xFFFFFFFFu, value, 0);
+}
+
 // Weights are read once: they should not push activations out of L1.
 __device__ __forceinline__ uint4 load_streaming(const uint4* p) {
   uint4 v;

@@ -57,43 +57,58 @@ struct WeightGroup {
 
 // An exact integer that is an accumulator of dp4a and, read as a float, 1.5 * 2^23 plus the sum:
 // one addition replaces a conversion, which runs at a quarter of the rate.
-inline constexpr int32_t kMagicBits = 0x4B400000;
+inline constexpr uint32_t kMagicBits = 0x4B400000;
 inline constexpr float kMagic = 0x1.8p23f;
+
+// Constants of the decode, held in registers. The compiler would otherwise move each immediate into
+// a register anew for nearly every use: 18 instructions where about 60 do the work.
+struct DecodeConstants {
+  uint32_t table;  // doubled magnitudes of codes 0..3; those of 4..7 fit as an immediate
+  int32_t magic;
+  float scale;
+
+  static __device__ __forceinline__ DecodeConstants make() {
+    return {opaque(0x03020100u), static_cast<int32_t>(opaque(kMagicBits)),
+            __uint_as_float(opaque(0x43800000u))};
+  }
+};
 
 // Adds the dot of 8 codes with 8 activations: positive codes to `plus`, negative ones to `minus`.
 // The table holds the doubled magnitudes, all below 128. A permute selector nibble with its high bit
 // set replicates the sign of the byte, which is zero: so the code word itself selects the positive
 // magnitudes, and with the sign bits flipped the negative ones, with no masking.
-__device__ __forceinline__ void dot8(uint32_t codes, uint32_t x0, uint32_t x1, int32_t& plus,
-                                     int32_t& minus) {
-  constexpr uint32_t kTable0 = 0x03020100, kTable1 = 0x0C080604;
+__device__ __forceinline__ void dot8(const DecodeConstants& k, uint32_t codes, uint32_t x0,
+                                     uint32_t x1, int32_t& plus, int32_t& minus) {
+  constexpr uint32_t kTable1 = 0x0C080604;
   const uint32_t flipped = codes ^ 0x88888888u;
-  plus = __dp4a(static_cast<int32_t>(byte_permute(kTable0, kTable1, codes)),
+  plus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kTable1, codes)),
                 static_cast<int32_t>(x0), plus);
-  plus = __dp4a(static_cast<int32_t>(byte_permute(kTable0, kTable1, codes >> 16)),
+  plus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kTable1, codes >> 16)),
                 static_cast<int32_t>(x1), plus);
-  minus = __dp4a(static_cast<int32_t>(byte_permute(kTable0, kTable1, flipped)),
+  minus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kTable1, flipped)),
                  static_cast<int32_t>(x0), minus);
-  minus = __dp4a(static_cast<int32_t>(byte_permute(kTable0, kTable1, flipped >> 16)),
+  minus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kTable1, flipped >> 16)),
                  static_cast<int32_t>(x1), minus);
 }
 
 // I * 2^8, exact.
-__device__ __forceinline__ float half_sum(uint32_t w0, uint32_t w1, const uint32_t* x) {
-  int32_t plus = kMagicBits, minus = 0;
-  dot8(w0, x[0], x[1], plus, minus);
-  dot8(w1, x[2], x[3], plus, minus);
-  return numerics::fma(__int_as_float(plus - minus), 256.0f, -256.0f * kMagic);
+__device__ __forceinline__ float half_sum(const DecodeConstants& k, uint32_t w0, uint32_t w1,
+                                          const uint32_t* x) {
+  int32_t plus = k.magic, minus = 0;
+  dot8(k, w0, x[0], x[1], plus, minus);
+  dot8(k, w1, x[2], x[3], plus, minus);
+  return numerics::fma(__int_as_float(plus - minus), k.scale, -256.0f * kMagic);
 }
 
 // Rule 2. A scale byte shifted by 7 is an f16 of scale * 2^-8, subnormals included; the other factor
 // carries 2^8, and both products stay exact.
-__device__ __forceinline__ float group_product(const WeightGroup& w, const uint32_t (&x)[8]) {
+__device__ __forceinline__ float group_product(const DecodeConstants& k, const WeightGroup& w,
+                                               const uint32_t (&x)[8]) {
   const uint32_t halves = byte_permute(w.scales, 0, 0x1404) >> 1;
   const float s0 = __half2float(__ushort_as_half(static_cast<unsigned short>(halves & 0xFFFFu)));
   const float s1 = __half2float(__ushort_as_half(static_cast<unsigned short>(halves >> 16)));
-  const float i0 = half_sum(w.codes.x, w.codes.y, x);
-  const float i1 = half_sum(w.codes.z, w.codes.w, x + 4);
+  const float i0 = half_sum(k, w.codes.x, w.codes.y, x);
+  const float i1 = half_sum(k, w.codes.z, w.codes.w, x + 4);
   return numerics::group_partial(s0, i0, s1, i1);
 }
 
@@ -153,12 +168,12 @@ __device__ __forceinline__ uint32_t fold(const WeightGroup& w) {
 
 // Rule 3, one group; under kLoadOnly the accumulator collects bits instead.
 template <RowsArm kArm>
-__device__ __forceinline__ void accumulate(float& acc, const WeightGroup& w,
-                                           const ActivationGroup& a) {
+__device__ __forceinline__ void accumulate(const DecodeConstants& k, float& acc,
+                                           const WeightGroup& w, const ActivationGroup& a) {
   if constexpr (kArm == RowsArm::kLoadOnly) {
     acc = __uint_as_float(__float_as_uint(acc) ^ fold(w));
   } else {
-    acc = numerics::row_step(acc, a.d, group_product(w, a.x));
+    acc = numerics::row_step(acc, a.d, group_product(k, w, a.x));
   }
 }
 
@@ -195,7 +210,8 @@ using Dots = float[kPlanes][kPairs];
 // V2: a tile is one 512-byte access; lane 4r + t owns group t of row r. Its virtual lanes are the
 // class c % 8, so the 8 classes are separate chains, and distances 16, 8, 4 sum over classes.
 template <int kPlanes, int kPairs, bool kLaneMajor, bool kAhead, RowsArm kArm>
-__device__ __forceinline__ void block_dots_v2(const DotOperands<kPlanes, kPairs>& o, int lane,
+__device__ __forceinline__ void block_dots_v2(const DecodeConstants& k,
+                                              const DotOperands<kPlanes, kPairs>& o, int lane,
                                               Dots<kPlanes, kPairs>& dots) {
   const int groups = static_cast<int>(o.in / numerics::kGroupValues);
   const int tiles = static_cast<int>(LayoutV2::tiles(o.in));
@@ -221,7 +237,7 @@ __device__ __forceinline__ void block_dots_v2(const DotOperands<kPlanes, kPairs>
         a = load_activations<kLaneMajor>(o.q[n], o.d[n], 4 * c + quad);
       }
 #pragma unroll
-      for (int p = 0; p < kPlanes; ++p) accumulate<kArm>(acc[p][n][j], w[p], a);
+      for (int p = 0; p < kPlanes; ++p) accumulate<kArm>(k, acc[p][n][j], w[p], a);
     }
   };
 
@@ -271,7 +287,8 @@ __device__ __forceinline__ void block_dots_v2(const DotOperands<kPlanes, kPairs>
 // together: at each of the first three distances a lane keeps half of its rows and gives away the
 // other half, so that 9 shuffles do the work of 40, with the same pairs in every sum.
 template <int kPlanes, int kPairs, bool kLaneMajor, bool kAhead, RowsArm kArm>
-__device__ __forceinline__ void block_dots_v1(const DotOperands<kPlanes, kPairs>& o, int lane,
+__device__ __forceinline__ void block_dots_v1(const DecodeConstants& k,
+                                              const DotOperands<kPlanes, kPairs>& o, int lane,
                                               Dots<kPlanes, kPairs>& dots) {
   constexpr int kRowsAhead = kAhead ? 4 : 1;
   const int64_t groups = o.in / numerics::kGroupValues;
@@ -305,7 +322,7 @@ __device__ __forceinline__ void block_dots_v1(const DotOperands<kPlanes, kPairs>
 #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
 #pragma unroll
-          for (int n = 0; n < kPairs; ++n) accumulate<kArm>(acc[p][n][r0 + r], w[r][p], a[n]);
+          for (int n = 0; n < kPairs; ++n) accumulate<kArm>(k, acc[p][n][r0 + r], w[r][p], a[n]);
         }
       }
     }
@@ -333,12 +350,13 @@ __device__ __forceinline__ void block_dots_v1(const DotOperands<kPlanes, kPairs>
 }
 
 template <Format kFormat, int kPlanes, int kPairs, bool kLaneMajor, bool kAhead, RowsArm kArm>
-__device__ __forceinline__ void block_dots(const DotOperands<kPlanes, kPairs>& o, int lane,
+__device__ __forceinline__ void block_dots(const DecodeConstants& k,
+                                           const DotOperands<kPlanes, kPairs>& o, int lane,
                                            Dots<kPlanes, kPairs>& dots) {
   if constexpr (kFormat == Format::kV1) {
-    block_dots_v1<kPlanes, kPairs, kLaneMajor, kAhead, kArm>(o, lane, dots);
+    block_dots_v1<kPlanes, kPairs, kLaneMajor, kAhead, kArm>(k, o, lane, dots);
   } else {
-    block_dots_v2<kPlanes, kPairs, kLaneMajor, kAhead, kArm>(o, lane, dots);
+    block_dots_v2<kPlanes, kPairs, kLaneMajor, kAhead, kArm>(k, o, lane, dots);
   }
 }
 

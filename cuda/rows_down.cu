@@ -44,6 +44,7 @@ __global__ void __launch_bounds__(512) rows_down_kernel(const __grid_constant__ 
   const int64_t row_blocks = p.rows / kRowBlock;
   const int64_t n_pairs = p.tokens * p.top_k;
   const int64_t n_units = p.tokens * row_blocks;
+  const DecodeConstants k = DecodeConstants::make();
   dependency_wait();
   dependency_release();
 
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(512) rows_down_kernel(const __grid_constant__ 
                                   p.rows,
                                   p.in,
                                   row_block};
-        block_dots<kFormat, 1, 1, kLaneMajor, kAhead, kArm>(o, lane, dots);
+        block_dots<kFormat, 1, 1, kLaneMajor, kAhead, kArm>(k, o, lane, dots);
       }
       if (lane % 4 == 0) slot_dot[slot][lane / 4] = dots[0][0];
       if (lane == 0) {

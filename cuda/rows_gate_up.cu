@@ -45,6 +45,7 @@ __global__ void __launch_bounds__(128, kPairs > 1 ? 2 : 3)
   const int64_t warps = blockDim.x / 32;
   const int64_t row_blocks = p.rows / kRowBlock;
   const int64_t n_units = p.n_pairs * row_blocks;
+  const DecodeConstants k = DecodeConstants::make();
   dependency_wait();
   dependency_release();
 
@@ -80,17 +81,17 @@ __global__ void __launch_bounds__(128, kPairs > 1 ? 2 : 3)
         DotOperands<2, kPairs> o{{gate, up}, {}, {}, p.rows, p.in, row_block};
 #pragma unroll
         for (int n = 0; n < kPairs; ++n) o.q[n] = q[n], o.d[n] = d[n];
-        block_dots<kGateFormat, 2, kPairs, kLaneMajor, kAhead, kArm>(o, lane, dots);
+        block_dots<kGateFormat, 2, kPairs, kLaneMajor, kAhead, kArm>(k, o, lane, dots);
       } else {
         DotOperands<1, kPairs> o{{gate}, {}, {}, p.rows, p.in, row_block};
 #pragma unroll
         for (int n = 0; n < kPairs; ++n) o.q[n] = q[n], o.d[n] = d[n];
         float plane_dots[1][kPairs];
-        block_dots<kGateFormat, 1, kPairs, kLaneMajor, kAhead, kArm>(o, lane, plane_dots);
+        block_dots<kGateFormat, 1, kPairs, kLaneMajor, kAhead, kArm>(k, o, lane, plane_dots);
 #pragma unroll
         for (int n = 0; n < kPairs; ++n) dots[0][n] = plane_dots[0][n];
         o.slab[0] = up;
-        block_dots<kUpFormat, 1, kPairs, kLaneMajor, kAhead, kArm>(o, lane, plane_dots);
+        block_dots<kUpFormat, 1, kPairs, kLaneMajor, kAhead, kArm>(k, o, lane, plane_dots);
 #pragma unroll
         for (int n = 0; n < kPairs; ++n) dots[1][n] = plane_dots[0][n];
       }

@@ -119,17 +119,19 @@ __device__ __forceinline__ void produce(const GateUpParams& p, Control& c, uint8
   }
 }
 
+// Reads a lane's group from a stage; `at` is the lane's place in the warp's first tile, `step` a
+// number of whole rounds of 8 tiles.
 template <RowsArm kArm>
-__device__ __forceinline__ WeightGroup load_tile(const uint8_t* codes, const uint8_t* scales,
-                                                 int tile, int slot) {
+__device__ __forceinline__ WeightGroup load_tile(const uint8_t* codes_at, const uint8_t* scales_at,
+                                                 int step) {
   if constexpr (kArm == RowsArm::kMathOnly) {
-    return WeightSource<kArm>::v2(codes, scales, tile, slot);
+    return WeightSource<kArm>::v2(codes_at, scales_at, step, 0);
   } else {
     WeightGroup w;
-    w.codes = *reinterpret_cast<const uint4*>(codes + tile * numerics::kV2TileCodeBytes +
-                                              slot * numerics::kGroupCodeBytes);
-    w.scales = *reinterpret_cast<const uint16_t*>(scales + tile * numerics::kV2TileScaleBytes +
-                                                  slot * numerics::kGroupScaleBytes);
+    w.codes = *reinterpret_cast<const uint4*>(codes_at + step * kLaneClasses *
+                                                             numerics::kV2TileCodeBytes);
+    w.scales = *reinterpret_cast<const uint16_t*>(scales_at + step * kLaneClasses *
+                                                                  numerics::kV2TileScaleBytes);
     return w;
   }
 }
@@ -176,16 +178,24 @@ struct Activations<kShared> {
   }
 };
 
-template <int kSteps, RowsArm kArm>
+// kFull: every warp has exactly kSteps whole tiles.
+template <int kSteps, bool kFull, RowsArm kArm>
 __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8_t* ring,
                                         int stages, int warp, int lane) {
   const int plane = warp / kPlaneWarps, lane_class = warp % kPlaneWarps;
-  const int quad = lane % 4, row = lane / 4;
+  const int quad = lane % 4;
   const int groups = static_cast<int>(p.in / numerics::kGroupValues);
   const int top_k = static_cast<int>(p.top_k);
   const uint32_t unit_bytes = static_cast<uint32_t>(stage_bytes(p.in));
-  const uint8_t* plane_codes = ring + plane * plane_bytes(p.in);
-  const uint32_t scales_at = static_cast<uint32_t>(plane_codes_bytes(p.in));
+  const uint8_t* first_codes = ring + plane * plane_bytes(p.in) +
+                               lane_class * numerics::kV2TileCodeBytes +
+                               lane * numerics::kGroupCodeBytes;
+  const uint8_t* first_scales = ring + plane * plane_bytes(p.in) + plane_codes_bytes(p.in) +
+                                lane_class * numerics::kV2TileScaleBytes +
+                                lane * numerics::kGroupScaleBytes;
+  // In the half tile lane 4r + t owns slot 2r + t.
+  const int half_slot = lane / 4 * 2 + quad - lane;
+  const DecodeConstants k = DecodeConstants::make();
   const int steps = kSteps == kShared ? steps_of(p.in) : kSteps;
   uint8_t* mine = ring + stages * stage_bytes(p.in) + warp * steps * kTileActivationBytes;
   Activations<kSteps> activations;
@@ -204,18 +214,18 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8
                            lane_class, lane, groups, mine);
         }
       }
-      const uint8_t* codes = plane_codes + static_cast<uint32_t>(stage) * unit_bytes;
-      const uint8_t* scales = codes + scales_at;
+      const uint8_t* codes = first_codes + static_cast<uint32_t>(stage) * unit_bytes;
+      const uint8_t* scales = first_scales + static_cast<uint32_t>(stage) * unit_bytes;
       const auto step = [&](int i) {
         const int tile = lane_class + kLaneClasses * i;
-        if (4 * tile + quad < groups) {
-          const int width = groups - 4 * tile >= 4 ? 4 : 2;
-          const WeightGroup w = load_tile<kArm>(codes, scales, tile, row * width + quad);
-          if constexpr (kArm == RowsArm::kLoadOnly) {
-            accumulate<kArm>(acc, w, ActivationGroup{});
-          } else {
-            accumulate<kArm>(acc, w, activations.get(i, quad, mine));
-          }
+        if (!kFull && 4 * tile + quad >= groups) return;
+        const int shift = !kFull && groups - 4 * tile < 4 ? half_slot : 0;
+        const WeightGroup w = load_tile<kArm>(codes + shift * numerics::kGroupCodeBytes,
+                                              scales + shift * numerics::kGroupScaleBytes, i);
+        if constexpr (kArm == RowsArm::kLoadOnly) {
+          accumulate<kArm>(k, acc, w, ActivationGroup{});
+        } else {
+          accumulate<kArm>(k, acc, w, activations.get(i, quad, mine));
         }
       };
       if constexpr (kSteps == kShared) {
@@ -277,7 +287,7 @@ __device__ __forceinline__ void finish(const GateUpParams& p, Control& c, int la
 
 #endif  // __CUDA_ARCH__ >= 900
 
-template <int kSteps, RowsArm kArm>
+template <int kSteps, bool kFull, RowsArm kArm>
 __global__ void __launch_bounds__(kThreads, 1)
     gate_up_ring_kernel([[maybe_unused]] const __grid_constant__ GateUpParams p,
                         [[maybe_unused]] int stages) {
@@ -305,7 +315,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (warp == kFinisherWarp) {
       finish<kArm>(p, c, lane);
     } else {
-      consume<kSteps, kArm>(p, c, ring, stages, warp, lane);
+      consume<kSteps, kFull, kArm>(p, c, ring, stages, warp, lane);
     }
   }
 #endif
@@ -314,24 +324,33 @@ __global__ void __launch_bounds__(kThreads, 1)
 struct RingKernel {
   RowsArm arm;
   int steps;
+  bool full;
   void (*kernel)(GateUpParams, int);
 };
 
-template <int kSteps, RowsArm kArm = RowsArm::kServed>
+template <int kSteps, bool kFull, RowsArm kArm = RowsArm::kServed>
 constexpr RingKernel entry() {
-  return {kArm, kSteps, gate_up_ring_kernel<kSteps, kArm>};
+  return {kArm, kSteps, kFull, gate_up_ring_kernel<kSteps, kFull, kArm>};
 }
 
-// Rising in steps, the one that takes any number last.
+// Searched in this order; the last of an arm takes any width.
 constexpr RingKernel kKernels[] = {
-    entry<2>(),
-    entry<kMaxResidentSteps>(),
-    entry<kShared>(),
-    entry<kMaxResidentSteps, RowsArm::kLoadOnly>(),
-    entry<kShared, RowsArm::kLoadOnly>(),
-    entry<kMaxResidentSteps, RowsArm::kMathOnly>(),
-    entry<kShared, RowsArm::kMathOnly>(),
+    entry<2, true>(),
+    entry<3, true>(),
+    entry<4, true>(),
+    entry<kMaxResidentSteps, false>(),
+    entry<kShared, false>(),
+    entry<4, true, RowsArm::kLoadOnly>(),
+    entry<kShared, false, RowsArm::kLoadOnly>(),
+    entry<4, true, RowsArm::kMathOnly>(),
+    entry<kShared, false, RowsArm::kMathOnly>(),
 };
+
+bool takes(const RingKernel& k, int64_t in) {
+  if (k.steps == kShared) return true;
+  const int64_t whole = static_cast<int64_t>(k.steps) * kLaneClasses * numerics::kV2TileColumns;
+  return k.full ? in == whole : in <= whole;
+}
 
 int64_t ring_capacity(const Device& device) {
   return static_cast<int64_t>(device.shared_bytes_per_block) -
@@ -367,7 +386,7 @@ Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& param
   const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
                   static_cast<size_t>(stages * stage_bytes(params.in) + activation_bytes(params.in))};
   for (const RingKernel& k : kKernels) {
-    if (k.arm == arm && (k.steps >= steps_of(params.in) || k.steps == kShared)) {
+    if (k.arm == arm && takes(k, params.in)) {
       return launch_kernel(device, launch, grid, k.kernel, params, stages);
     }
   }
