@@ -1,0 +1,76 @@
+#pragma once
+
+// The CPU backend: calls become tasks on streams.
+
+#include <memory>
+
+#include "backend.h"
+#include "cpu/core.h"
+#include "cpu/rows_kernels.h"
+
+namespace memra::cpu {
+
+class CpuBackend final : public Backend {
+ public:
+  // With a given set of kernels, for tests; it must run on this processor.
+  static Status create(const BackendConfig& config, const RowsKernels& kernels,
+                       std::shared_ptr<Backend>* backend);
+  ~CpuBackend() override;
+
+  memra_backend kind() const override { return MEMRA_BACKEND_CPU; }
+  int32_t device() const override { return 0; }
+  void describe(memra_engine_properties& properties) const override;
+  void shutdown() override;
+
+  Status alloc(uint64_t bytes, void** ptr) override;
+  Status free(void* ptr) override;
+  Status alloc_async(uint64_t bytes, memra_stream stream, void** ptr) override;
+  Status free_async(void* ptr, memra_stream stream) override;
+  Status alloc_host(uint64_t bytes, void** ptr) override;
+  Status free_host(void* ptr) override;
+  Status memcpy_async(void* dst, const void* src, uint64_t bytes, memra_stream stream) override;
+  Status memset_async(void* dst, int32_t value, uint64_t bytes, memra_stream stream) override;
+  Status memcpy_from(Backend& src_backend, void* dst, const void* src, uint64_t bytes,
+                     memra_stream stream) override;
+  Status upload(void* dst, const void* src, uint64_t bytes) override;
+
+  Status stream_create(memra_stream* stream) override;
+  Status stream_destroy(memra_stream stream) override;
+  Status stream_query(memra_stream stream) override;
+  Status stream_synchronize(memra_stream stream) override;
+  Status event_create(std::unique_ptr<Event>* event) override;
+  Status stream_wait_event(memra_stream stream, Event& event) override;
+  Status graph_begin(memra_stream stream) override;
+  Status graph_end(memra_stream stream, std::unique_ptr<Graph>* graph) override;
+
+  Status repack_v2(const memra_repack_args& args, memra_stream stream) override;
+  Status import_nvfp4(const memra_import_args& args, memra_stream stream) override;
+  Status quantize_nvfp4(const memra_quantize_args& args, memra_stream stream) override;
+  Status dequantize(const memra_dequantize_args& args, memra_stream stream) override;
+
+  RowsChoice choose_rows(const RowsShape& shape, int64_t tokens) const override;
+  const char* gate_up_kernel_name(const RowsShape& shape, uint32_t variant) const override;
+  const char* down_kernel_name(const RowsShape& shape, uint32_t variant) const override;
+  Status prepare_pairs(const PreparePairsArgs& args, const Launch& launch) override;
+  Status quantize_q8(const QuantizeQ8Args& args, const Launch& launch) override;
+  Status q8_to_lane_major(const int8_t* q, int64_t rows, int64_t columns, int8_t* out,
+                          memra_stream stream) override;
+  Status rows_gate_up(const memra_rows_gate_up_args& args, const Launch& launch) override;
+  Status rows_down(const memra_rows_down_args& args, const Launch& launch) override;
+  Status rows_probe_gate_up(memra_probe_arm arm, const memra_rows_gate_up_args& args,
+                            const Launch& launch) override;
+  Status rows_probe_down(memra_probe_arm arm, const memra_rows_down_args& args,
+                         const Launch& launch) override;
+
+ private:
+  CpuBackend(std::shared_ptr<Core> core, const RowsKernels& kernels);
+  Status enqueue(memra_stream stream, Task task);
+  const char* kernel_name(memra_format format, uint32_t variant) const;
+  const DotsFunctions& probe_dots(memra_probe_arm arm) const;
+
+  std::shared_ptr<Core> core_;
+  const RowsKernels& kernels_;
+  const uint64_t memory_bytes_;
+};
+
+}  // namespace memra::cpu
