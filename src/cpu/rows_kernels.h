@@ -93,7 +93,7 @@ MEMRA_HD constexpr std::int32_t lane_major_position(std::int32_t column) {
 }
 
 extern const RowsKernels kPortableKernels;
-#if defined(__x86_64__)
+#if defined(MEMRA_CPU_AVX2)
 extern const RowsKernels kAvx2Kernels;
 #endif
 
