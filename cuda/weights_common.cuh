@@ -34,13 +34,8 @@ struct Part {
 };
 
 inline Part make_part(int64_t rows, int64_t columns, int64_t n_experts, const memra_slice& slice) {
-  return Part{rows,
-              columns,
-              slice.row_begin,
-              slice.column_begin,
-              slice.row_count != 0 ? slice.row_count : rows - slice.row_begin,
-              slice.column_count != 0 ? slice.column_count : columns - slice.column_begin,
-              n_experts};
+  return Part{rows,           columns, slice.row_begin, slice.column_begin, slice.row_count,
+              slice.column_count, n_experts};
 }
 
 // ---- The walk: x over a block of 8 rows, y over the row blocks, z over the experts

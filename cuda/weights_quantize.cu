@@ -162,7 +162,8 @@ Status compute_expert_scales(const Device& device, const QuantizeParams& params,
 
 Status quantize_nvfp4(const Device& device, const memra_quantize_args& args, memra_stream stream) {
   MEMRA_TRY(report_begin(device, args.report, stream));
-  const QuantizeParams params{make_part(args.rows, args.columns, args.n_experts, memra_slice{}),
+  const QuantizeParams params{make_part(args.rows, args.columns, args.n_experts,
+                                        memra_slice{0, args.rows, 0, args.columns}),
                               args.src,
                               args.src_row_stride,
                               args.src_stride,
