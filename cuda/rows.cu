@@ -47,11 +47,17 @@ const DownKernel* find_down(RowsArm arm, memra_format format, uint32_t variant) 
   return nullptr;
 }
 
-bool uses_ring(const Device& device, memra_format gate, memra_format up, int64_t hidden_size,
+bool gate_up_uses_ring(const Device& device, memra_format gate, memra_format up, int64_t hidden_size,
                uint32_t variant) {
   constexpr uint32_t kOther = MEMRA_ROWS_PACK | MEMRA_ROWS_DEDUP_ORDER;
   return (variant & MEMRA_ROWS_LANE_MAJOR) != 0 && (variant & kOther) == 0 && is_v2(gate) &&
          is_v2(up) && gate_up_ring_fits(device, hidden_size);
+}
+
+bool down_uses_ring(const Device& device, memra_format format, int64_t intermediate_size,
+                    uint32_t variant) {
+  return (variant & MEMRA_ROWS_LANE_MAJOR) != 0 && (variant & MEMRA_ROWS_PACK) == 0 &&
+         is_v2(format) && down_ring_fits(device, intermediate_size);
 }
 
 unsigned grid_blocks(int64_t wanted) {
@@ -64,6 +70,7 @@ Status rows_load(const Device& device) {
   for (const GateUpKernel& k : gate_up_kernels()) MEMRA_TRY(load_kernel(k.kernel));
   for (const DownKernel& k : down_kernels()) MEMRA_TRY(load_kernel(k.kernel));
   MEMRA_TRY(gate_up_ring_load(device));
+  MEMRA_TRY(down_ring_load(device));
   return stream_load(device);
 }
 
@@ -77,13 +84,18 @@ RowsChoice choose_rows(const Device& device, const RowsShape& shape, int64_t tok
     choice.gate_up_variant = MEMRA_ROWS_ILP | MEMRA_ROWS_PACK;
   }
   if (shared) choice.gate_up_variant |= MEMRA_ROWS_ORD;
-  choice.down_variant = is_v2(shape.down_format) ? MEMRA_ROWS_LANE_MAJOR : MEMRA_ROWS_ILP;
+  if (is_v2(shape.down_format)) {
+    choice.down_variant = MEMRA_ROWS_LANE_MAJOR;
+    if (!down_ring_fits(device, shape.intermediate_size)) choice.down_variant |= MEMRA_ROWS_PACK;
+  } else {
+    choice.down_variant = MEMRA_ROWS_ILP;
+  }
   if (shared) choice.down_variant |= MEMRA_ROWS_ORD;
   return choice;
 }
 
 const char* gate_up_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant) {
-  if (uses_ring(device, shape.gate_format, shape.up_format, shape.hidden_size, variant)) {
+  if (gate_up_uses_ring(device, shape.gate_format, shape.up_format, shape.hidden_size, variant)) {
     return "gate_up_v2_lane_major_ring";
   }
   const GateUpKernel* k =
@@ -91,7 +103,10 @@ const char* gate_up_kernel_name(const Device& device, const RowsShape& shape, ui
   return k != nullptr ? k->name : "none";
 }
 
-const char* down_kernel_name(const Device&, const RowsShape& shape, uint32_t variant) {
+const char* down_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant) {
+  if (down_uses_ring(device, shape.down_format, shape.intermediate_size, variant)) {
+    return "down_v2_lane_major_ring";
+  }
   const DownKernel* k = find_down(RowsArm::kServed, shape.down_format, variant);
   return k != nullptr ? k->name : "none";
 }
@@ -122,7 +137,7 @@ Status rows_gate_up(const Device& device, RowsArm arm, const memra_rows_gate_up_
       {args.limit, args.alpha},
       may_prefetch(device, launch),
   };
-  if (uses_ring(device, args.gate_format, args.up_format, args.hidden_size, args.variant)) {
+  if (gate_up_uses_ring(device, args.gate_format, args.up_format, args.hidden_size, args.variant)) {
     return gate_up_ring(device, arm, params, launch);
   }
   const GateUpKernel* k = find_gate_up(arm, args.gate_format, args.up_format, args.variant);
@@ -164,6 +179,9 @@ Status rows_down(const Device& device, RowsArm arm, const memra_rows_down_args& 
       (args.variant & (MEMRA_ROWS_ORD | MEMRA_ROWS_DEDUP_ORDER)) != 0,
       may_prefetch(device, launch),
   };
+  if (down_uses_ring(device, args.format, args.intermediate_size, args.variant)) {
+    return down_ring(device, arm, params, launch);
+  }
   const DownKernel* k = find_down(arm, args.format, args.variant);
   if (k == nullptr) {
     return fail(MEMRA_ERROR_UNSUPPORTED)

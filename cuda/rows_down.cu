@@ -9,30 +9,6 @@
 namespace memra::cuda {
 namespace {
 
-__device__ __forceinline__ float load_y(const DownParams& p, int64_t at) {
-  switch (p.y_dtype) {
-    case MEMRA_F16:
-      return numerics::f16_to_f32(static_cast<const uint16_t*>(p.y)[at]);
-    case MEMRA_BF16:
-      return numerics::bf16_to_f32(static_cast<const uint16_t*>(p.y)[at]);
-    default:
-      return static_cast<const float*>(p.y)[at];
-  }
-}
-
-__device__ __forceinline__ void store_y(const DownParams& p, int64_t at, float value) {
-  switch (p.y_dtype) {
-    case MEMRA_F16:
-      static_cast<uint16_t*>(p.y)[at] = numerics::f32_to_f16(value);
-      break;
-    case MEMRA_BF16:
-      static_cast<uint16_t*>(p.y)[at] = numerics::f32_to_bf16(value);
-      break;
-    default:
-      static_cast<float*>(p.y)[at] = numerics::canon(value);
-  }
-}
-
 template <Format kFormat, bool kLaneMajor, bool kAhead, RowsArm kArm>
 __global__ void __launch_bounds__(512) rows_down_kernel(const __grid_constant__ DownParams p) {
   __shared__ float slot_dot[MEMRA_MAX_TOP_K][kRowBlock];
@@ -80,13 +56,8 @@ __global__ void __launch_bounds__(512) rows_down_kernel(const __grid_constant__ 
         float y = p.accumulate ? load_y(p, at) : 0.0f;
         for (int slot = 0; slot < p.top_k; ++slot) {
           if (!slot_live[slot]) continue;
-          y = numerics::slot_step(slot_scale[slot],
-                                  numerics::finish_dot(slot_dot[slot][threadIdx.x]), y);
-          if (p.bias != nullptr) {
-            const int64_t pair = token * p.top_k + slot;
-            const float* bias = p.bias[kDown * n_pairs + pair];
-            if (bias != nullptr) y = numerics::slot_bias_step(p.topk_weights[pair], bias[row], y);
-          }
+          y = down_slot(p, token * p.top_k + slot, row, slot_scale[slot],
+                        slot_dot[slot][threadIdx.x], y);
         }
         store_y(p, at, y);
       }

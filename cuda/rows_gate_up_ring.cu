@@ -11,6 +11,7 @@
 #include "launch.h"
 #include "rows_kernels.h"
 #include "rows_params.cuh"
+#include "rows_ring.cuh"
 
 namespace memra::cuda {
 namespace {
@@ -44,15 +45,7 @@ struct Control {
   float dots[kDotSlots][2][kPlaneWarps][32];
 };
 
-// 8 rows of one plane: codes, then scales.
-__host__ __device__ constexpr int64_t plane_codes_bytes(int64_t in) { return kRowBlock * in / 2; }
-__host__ __device__ constexpr int64_t plane_scales_bytes(int64_t in) {
-  return kRowBlock * in / numerics::kScaleBlock;
-}
-__host__ __device__ constexpr int64_t plane_bytes(int64_t in) {
-  return plane_codes_bytes(in) + plane_scales_bytes(in);
-}
-__host__ __device__ constexpr int64_t stage_bytes(int64_t in) { return 2 * plane_bytes(in); }
+__host__ __device__ constexpr int64_t stage_bytes(int64_t in) { return 2 * block_bytes(in); }
 
 // Activations of one tile in shared memory: four groups of 32, then their four scales.
 constexpr int kTileActivationBytes = 4 * (32 + 4);
@@ -72,14 +65,9 @@ __device__ __forceinline__ void produce(const GateUpParams& p, Control& c, uint8
                                         int stages, bool copy, int lane) {
   const int64_t row_blocks = p.rows / kRowBlock;
   const int64_t n_units = p.n_pairs * row_blocks;
-  const int64_t codes_bytes = plane_codes_bytes(p.in), scales_bytes = plane_scales_bytes(p.in);
   if (!p.prefetch) dependency_wait();
   bool waited = !p.prefetch;
-  int stage = 0;
-  uint32_t parity = 1;  // the first pass over the ring finds it empty
-  const auto next_stage = [&] {
-    if (++stage == stages) stage = 0, parity ^= 1;
-  };
+  RingPosition at(1);
   for (int64_t u = blockIdx.x; u < n_units; u += gridDim.x) {
     const int64_t position = u / row_blocks, row_block = u % row_blocks;
     const int64_t pair = p.order != nullptr ? p.order[position] : position;
@@ -92,47 +80,24 @@ __device__ __forceinline__ void produce(const GateUpParams& p, Control& c, uint8
       continue;
     }
     if (lane == 0) {
-      barrier_wait(&c.empty[stage], parity);
-      c.stage_unit[stage] = {static_cast<int32_t>(pair), static_cast<int32_t>(row_block)};
+      barrier_wait(&c.empty[at.stage], at.parity);
+      c.stage_unit[at.stage] = {static_cast<int32_t>(pair), static_cast<int32_t>(row_block)};
+      uint64_t* full = &c.full[at.stage];
       if (copy) {
-        uint8_t* dst = ring + stage * stage_bytes(p.in);
-        uint64_t* full = &c.full[stage];
+        uint8_t* to = ring + at.stage * stage_bytes(p.in);
         barrier_arrive_expect(full, static_cast<uint32_t>(stage_bytes(p.in)));
-        const auto load = [&](const uint8_t* slab, uint8_t* to) {
-          bulk_load(to, slab + LayoutV2::row_block_codes(p.in, row_block),
-                    static_cast<uint32_t>(codes_bytes), full);
-          bulk_load(to + codes_bytes, slab + LayoutV2::row_block_scales(p.rows, p.in, row_block),
-                    static_cast<uint32_t>(scales_bytes), full);
-        };
-        load(gate, dst);
-        load(up, dst + plane_bytes(p.in));
+        bulk_load_block(to, gate, p.rows, p.in, row_block, full);
+        bulk_load_block(to + block_bytes(p.in), up, p.rows, p.in, row_block, full);
       } else {
-        barrier_arrive(&c.full[stage]);
+        barrier_arrive(full);
       }
     }
-    next_stage();
+    at.advance(stages);
   }
   if (lane == 0) {
-    barrier_wait(&c.empty[stage], parity);
-    c.stage_unit[stage] = {-1, 0};
-    barrier_arrive(&c.full[stage]);
-  }
-}
-
-// Reads a lane's group from a stage; `at` is the lane's place in the warp's first tile, `step` a
-// number of whole rounds of 8 tiles.
-template <RowsArm kArm>
-__device__ __forceinline__ WeightGroup load_tile(const uint8_t* codes_at, const uint8_t* scales_at,
-                                                 int step) {
-  if constexpr (kArm == RowsArm::kMathOnly) {
-    return WeightSource<kArm>::v2(codes_at, scales_at, step, 0);
-  } else {
-    WeightGroup w;
-    w.codes = *reinterpret_cast<const uint4*>(codes_at + step * kLaneClasses *
-                                                             numerics::kV2TileCodeBytes);
-    w.scales = *reinterpret_cast<const uint16_t*>(scales_at + step * kLaneClasses *
-                                                                  numerics::kV2TileScaleBytes);
-    return w;
+    barrier_wait(&c.empty[at.stage], at.parity);
+    c.stage_unit[at.stage] = {-1, 0};
+    barrier_arrive(&c.full[at.stage]);
   }
 }
 
@@ -187,10 +152,10 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8
   const int groups = static_cast<int>(p.in / numerics::kGroupValues);
   const int top_k = static_cast<int>(p.top_k);
   const uint32_t unit_bytes = static_cast<uint32_t>(stage_bytes(p.in));
-  const uint8_t* first_codes = ring + plane * plane_bytes(p.in) +
+  const uint8_t* first_codes = ring + plane * block_bytes(p.in) +
                                lane_class * numerics::kV2TileCodeBytes +
                                lane * numerics::kGroupCodeBytes;
-  const uint8_t* first_scales = ring + plane * plane_bytes(p.in) + plane_codes_bytes(p.in) +
+  const uint8_t* first_scales = ring + plane * block_bytes(p.in) + block_codes_bytes(p.in) +
                                 lane_class * numerics::kV2TileScaleBytes +
                                 lane * numerics::kGroupScaleBytes;
   // In the half tile lane 4r + t owns slot 2r + t.
@@ -200,11 +165,10 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8
   uint8_t* mine = ring + stages * stage_bytes(p.in) + warp * steps * kTileActivationBytes;
   Activations<kSteps> activations;
   int token = -1;
-  int stage = 0, slot = 0;
-  uint32_t full_parity = 0, slot_parity = 1;
+  RingPosition at(0), slot(1);
   for (;;) {
-    barrier_wait(&c.full[stage], full_parity);
-    const Unit unit = c.stage_unit[stage];
+    barrier_wait(&c.full[at.stage], at.parity);
+    const Unit unit = c.stage_unit[at.stage];
     float acc = 0.0f;
     if (unit.pair >= 0) {
       if constexpr (kArm != RowsArm::kLoadOnly) {
@@ -214,14 +178,15 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8
                            lane_class, lane, groups, mine);
         }
       }
-      const uint8_t* codes = first_codes + static_cast<uint32_t>(stage) * unit_bytes;
-      const uint8_t* scales = first_scales + static_cast<uint32_t>(stage) * unit_bytes;
+      const uint8_t* codes = first_codes + static_cast<uint32_t>(at.stage) * unit_bytes;
+      const uint8_t* scales = first_scales + static_cast<uint32_t>(at.stage) * unit_bytes;
       const auto step = [&](int i) {
         const int tile = lane_class + kLaneClasses * i;
         if (!kFull && 4 * tile + quad >= groups) return;
         const int shift = !kFull && groups - 4 * tile < 4 ? half_slot : 0;
         const WeightGroup w = load_tile<kArm>(codes + shift * numerics::kGroupCodeBytes,
-                                              scales + shift * numerics::kGroupScaleBytes, i);
+                                              scales + shift * numerics::kGroupScaleBytes,
+                                              kLaneClasses * i);
         if constexpr (kArm == RowsArm::kLoadOnly) {
           accumulate<kArm>(k, acc, w, ActivationGroup{});
         } else {
@@ -236,33 +201,32 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8
         for (int i = 0; i < kSteps; ++i) step(i);
       }
       __syncwarp();
-      if (lane == 0) barrier_arrive(&c.empty[stage]);
-      if (++stage == stages) stage = 0, full_parity ^= 1;
+      if (lane == 0) barrier_arrive(&c.empty[at.stage]);
+      at.advance(stages);
     }
-    barrier_wait(&c.dots_empty[slot], slot_parity);
-    c.dots[slot][plane][lane_class][lane] = acc;
-    if (warp == 0 && lane == 0) c.dots_unit[slot] = unit;
+    barrier_wait(&c.dots_empty[slot.stage], slot.parity);
+    c.dots[slot.stage][plane][lane_class][lane] = acc;
+    if (warp == 0 && lane == 0) c.dots_unit[slot.stage] = unit;
     __syncwarp();
-    if (lane == 0) barrier_arrive(&c.dots_full[slot]);
-    if (++slot == kDotSlots) slot = 0, slot_parity ^= 1;
+    if (lane == 0) barrier_arrive(&c.dots_full[slot.stage]);
+    slot.advance(kDotSlots);
     if (unit.pair < 0) return;
   }
 }
 
 template <RowsArm kArm>
 __device__ __forceinline__ void finish(const GateUpParams& p, Control& c, int lane) {
-  int slot = 0;
-  uint32_t parity = 0;
+  RingPosition at(0);
   for (;;) {
-    barrier_wait(&c.dots_full[slot], parity);
-    const Unit unit = c.dots_unit[slot];
+    barrier_wait(&c.dots_full[at.stage], at.parity);
+    const Unit unit = c.dots_unit[at.stage];
     if (unit.pair < 0) return;
     float dot[2];
 #pragma unroll
     for (int plane = 0; plane < 2; ++plane) {
       float v[kLaneClasses];
 #pragma unroll
-      for (int j = 0; j < kLaneClasses; ++j) v[j] = c.dots[slot][plane][j][lane];
+      for (int j = 0; j < kLaneClasses; ++j) v[j] = c.dots[at.stage][plane][j][lane];
 #pragma unroll
       for (int distance = kLaneClasses / 2; distance > 0; distance /= 2) {
 #pragma unroll
@@ -271,7 +235,7 @@ __device__ __forceinline__ void finish(const GateUpParams& p, Control& c, int la
       dot[plane] = quad_sum<kArm>(v[0]);
     }
     __syncwarp();
-    if (lane == 0) barrier_arrive(&c.dots_empty[slot]);
+    if (lane == 0) barrier_arrive(&c.dots_empty[at.stage]);
     const int64_t out_row = static_cast<int64_t>(unit.row_block) * kRowBlock + lane / 4;
     if constexpr (kArm == RowsArm::kLoadOnly) {
       if (probe_escape(dot[0]) && probe_escape(dot[1])) p.out[out_row] = dot[0];
@@ -281,7 +245,7 @@ __device__ __forceinline__ void finish(const GateUpParams& p, Control& c, int la
             gate_up_output(p, unit.pair, out_row, dot[0], dot[1]);
       }
     }
-    if (++slot == kDotSlots) slot = 0, parity ^= 1;
+    at.advance(kDotSlots);
   }
 }
 

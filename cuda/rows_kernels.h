@@ -40,7 +40,13 @@ bool gate_up_ring_fits(const Device& device, int64_t hidden_size);
 Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& params,
                     const Launch& launch);
 
-// Reads n_planes * n_pairs slabs of a plane-major table, beginning at `ptrs`.
+// Down likewise.
+Status down_ring_load(const Device& device);
+bool down_ring_fits(const Device& device, int64_t intermediate_size);
+Status down_ring(const Device& device, RowsArm arm, const DownParams& params,
+                 const Launch& launch);
+
+// Reads n_slabs slabs whose addresses begin at `ptrs`; NULL ones are left out.
 Status stream_load(const Device& device);
 Status stream_slabs(const Device& device, const void* const* ptrs, int64_t n_slabs,
                     uint64_t slab_bytes, bool prefetch, void* escape, const Launch& launch);

@@ -68,6 +68,41 @@ __device__ __forceinline__ float gate_up_output(const GateUpParams& p, int64_t p
   return numerics::activate(p.activation, g, u, p.activation_params);
 }
 
+__device__ __forceinline__ float load_y(const DownParams& p, int64_t at) {
+  switch (p.y_dtype) {
+    case MEMRA_F16:
+      return numerics::f16_to_f32(static_cast<const uint16_t*>(p.y)[at]);
+    case MEMRA_BF16:
+      return numerics::bf16_to_f32(static_cast<const uint16_t*>(p.y)[at]);
+    default:
+      return static_cast<const float*>(p.y)[at];
+  }
+}
+
+__device__ __forceinline__ void store_y(const DownParams& p, int64_t at, float value) {
+  switch (p.y_dtype) {
+    case MEMRA_F16:
+      static_cast<uint16_t*>(p.y)[at] = numerics::f32_to_f16(value);
+      break;
+    case MEMRA_BF16:
+      static_cast<uint16_t*>(p.y)[at] = numerics::f32_to_bf16(value);
+      break;
+    default:
+      static_cast<float*>(p.y)[at] = numerics::canon(value);
+  }
+}
+
+// Rule 6 for one slot and one output.
+__device__ __forceinline__ float down_slot(const DownParams& p, int64_t pair, int64_t row,
+                                           float scale, float acc, float y) {
+  y = numerics::slot_step(scale, numerics::finish_dot(acc), y);
+  if (p.bias != nullptr) {
+    const float* bias = p.bias[kDown * p.tokens * p.top_k + pair];
+    if (bias != nullptr) y = numerics::slot_bias_step(p.topk_weights[pair], bias[row], y);
+  }
+  return y;
+}
+
 // Keeps a probe's loads alive: practically never true, and the compiler cannot know.
 __device__ __forceinline__ bool probe_escape(float bits) {
   return __float_as_uint(bits) == 0x9E3779B9u;
