@@ -173,6 +173,8 @@ TEST(Dot, GroupPartialIsAMulThenAnFma) {
     const float first = static_cast<float>(static_cast<double>(s0) * i0);
     const double exact = static_cast<double>(s1) * i1 + static_cast<double>(first);
     ASSERT_EQ(group_partial(s0, i0, s1, i1), static_cast<float>(exact));
+    ASSERT_EQ(group_partial(s0, static_cast<float>(i0), s1, static_cast<float>(i1)),
+              static_cast<float>(exact));
     differs +=
         static_cast<float>(exact) != static_cast<float>(static_cast<double>(s1) * i1) + first;
   }
@@ -268,6 +270,15 @@ TEST(Exp, SubnormalResultsRoundOnceMore) {
     subnormal += result != 0 && result < 0x00800000u;
   }
   EXPECT_GT(subnormal, 1000);
+}
+
+TEST(Exp, BeyondItsRangeIsZeroOrInf) {
+  for (std::uint32_t bits = float_bits(104.0f); bits <= kInfBits; bits += 997) {
+    ASSERT_EQ(float_bits(exp_f32(-bits_float(bits))), 0u) << bits;
+  }
+  for (std::uint32_t bits = float_bits(89.0f); bits <= kInfBits; bits += 997) {
+    ASSERT_EQ(float_bits(exp_f32(bits_float(bits))), kInfBits) << bits;
+  }
 }
 
 TEST(Exp, SpecialValues) {

@@ -230,6 +230,25 @@ TEST(Quantize, RandomBlocksTakeTheNearestScaleAndCodes) {
   }
 }
 
+TEST(Quantize, QuotientsNearTiesAreRoundedAsTheContractDivides) {
+  std::mt19937 random(29);
+  std::uniform_real_distribution<float> uniform(0.5f, 2.0f);
+  int order_matters = 0;
+  for (int repeat = 0; repeat < 20000; ++repeat) {
+    const float expert_scale = uniform(random);
+    const std::uint32_t code = 8 + random() % 118;
+    const double middle = (scale_value(code) + scale_value(code + 1)) / 2;
+    const float amax = static_cast<float>(middle * 6 * static_cast<double>(expert_scale));
+    for (int ulps = -2; ulps <= 2; ++ulps) {
+      const float x = bits_float(float_bits(amax) + static_cast<std::uint32_t>(ulps));
+      const std::uint32_t want = brute_scale(x / (6.0f * expert_scale));
+      ASSERT_EQ(block_scale_code(x, expert_scale), want) << x << " " << expert_scale;
+      order_matters += brute_scale(x / 6.0f / expert_scale) != want;
+    }
+  }
+  EXPECT_GT(order_matters, 100);
+}
+
 TEST(Quantize, DegenerateInputs) {
   EXPECT_EQ(block_scale_code(0.0f, 1.0f), 0u);
   EXPECT_EQ(value_code(1.0f, block_step(0, 1.0f)), 0u);
