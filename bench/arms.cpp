@@ -54,10 +54,10 @@ std::vector<Arm> select_arms(const std::string& filter) {
     for (const Arm& arm : kArms)
       found = found || arm.name.find(part) != std::string_view::npos;
     if (found) continue;
-    std::string names;
+    std::string text = "--arms: no arm's name contains '" + part + "'; the arms are";
     for (const Arm& arm : kArms)
-      names += " " + std::string(arm.name);
-    throw Failure("--arms: no arm's name contains '" + part + "'; the arms are" + names);
+      text.append(" ").append(arm.name);
+    throw Failure(text);
   }
   std::vector<Arm> arms;
   for (const Arm& arm : kArms) {

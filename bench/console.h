@@ -8,11 +8,7 @@
 namespace memra::bench {
 
 // printf into a string.
-#if defined(__GNUC__)
-__attribute__((format(printf, 1, 2)))
-#endif
-std::string
-format(const char* pattern, ...);
+[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
 
 // Columns as wide as their widest cell: the first one to the left, the others to the right.
 class Table {

@@ -75,8 +75,8 @@ void DataSet::upload_plane(const WeightSource& weights, Plane plane, Progress* p
   const Memory staging = session_.host_memory(bytes);
   Memory v1 = session_.device_memory(static_cast<size_t>(n_slabs) * bytes);
   for (int64_t i = 0; i < n_slabs; ++i) {
-    progress->show(format("weights: plane %d of %d, slab %lld of %lld", plane + 1, kPlanes,
-                          static_cast<long long>(i + 1), static_cast<long long>(n_slabs)));
+    progress->show("weights: plane " + std::to_string(plane + 1) + " of 3, slab " +
+                   std::to_string(i + 1) + " of " + std::to_string(n_slabs));
     const int64_t copy = i / unique_experts_;
     weights.fill(plane, copy, expert_of(copy, i % unique_experts_),
                  {staging.as<std::byte>(), bytes});

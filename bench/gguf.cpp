@@ -8,6 +8,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 static_assert(std::endian::native == std::endian::little, "GGUF is read as little-endian bytes");
 
@@ -268,8 +269,8 @@ std::optional<uint64_t> Gguf::unsigned_value(std::string_view key) const {
     case kU64:
       return load<uint64_t>(bytes);
     case kI8:
-      number = load<int8_t>(bytes);
-      break;
+      if (const auto small = load<uint8_t>(bytes); small < 0x80) return small;
+      return std::nullopt;
     case kI16:
       number = load<int16_t>(bytes);
       break;
@@ -329,7 +330,8 @@ std::span<const std::byte> Gguf::tensor_bytes(const GgufTensor& tensor) const {
 MappedFile::MappedFile(const std::string& path) {
   const auto fail_errno = [&path](const char* what) {
     const int error = errno;
-    fail("cannot " + std::string(what) + " " + quote(path) + ": " + std::strerror(error));
+    fail("cannot " + std::string(what) + " " + quote(path) + ": " +
+         std::system_category().message(error));
   };
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail_errno("open");

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -108,17 +107,14 @@ std::string down_name() {
 class GgufFile : public testing::Test {
  protected:
   void SetUp() override {
-    const char* folder = std::getenv("MEMRA_TEST_GGUF_DIR");
-    if (folder == nullptr || !std::filesystem::exists(std::string(folder) + "/wrong_scales.gguf")) {
+    if (!std::filesystem::exists(path("wrong_scales"))) {
       GTEST_SKIP() << "no files of scripts/make_gguf.py: install tests/requirements.txt";
     }
-    folder_ = folder;
   }
-  std::string path(const std::string& name) const { return folder_ + "/" + name + ".gguf"; }
-  Bytes load(const std::string& name) const { return read_file(path(name)); }
-
- private:
-  std::string folder_;
+  static std::string path(const std::string& name) {
+    return std::string(MEMRA_TEST_GGUF_DIR) + "/" + name + ".gguf";
+  }
+  static Bytes load(const std::string& name) { return read_file(path(name)); }
 };
 
 TEST_F(GgufFile, SeparateGateAndUpWithScales) {
