@@ -145,16 +145,21 @@ bool area_bytes(const Area& area, uint64_t* bytes) {
 
 }  // namespace
 
-Status check_area(const Area& area, const Name& name) {
+Status check_area(const Area& area, const Name& name, const Name& stride_name) {
   uint64_t bytes = 0;
   uint64_t end = 0;
-  if (!area_bytes(area, &bytes) || bytes > uint64_t{std::numeric_limits<int64_t>::max()} ||
-      __builtin_add_overflow(reinterpret_cast<uintptr_t>(area.begin), bytes, &end)) {
-    return invalid(name) << " is " << area.begin << " with " << area.count << " times "
-                         << area.item_bytes << " bytes, " << area.stride
-                         << " apart: reaches beyond the address space";
+  if (area_bytes(area, &bytes) && bytes <= uint64_t{std::numeric_limits<int64_t>::max()} &&
+      !__builtin_add_overflow(reinterpret_cast<uintptr_t>(area.begin), bytes, &end)) {
+    return MEMRA_OK;
   }
-  return MEMRA_OK;
+  Failure failure = invalid(name);
+  failure << " is " << area.begin << " with " << area.count << " times " << area.item_bytes
+          << " bytes";
+  if (area.count > 1 && !stride_name.field.empty()) {
+    failure << " and " << stride_name.field << " of " << area.stride << " bytes";
+  }
+  failure << ": reaches beyond the address space";
+  return failure;
 }
 
 bool areas_overlap(const Area& a, const Area& b) {

@@ -64,8 +64,9 @@ struct Area {
   uint64_t item_bytes = 0;
 };
 
-// An area must end inside the address space, so that offsets into it fit 64 bits.
-Status check_area(const Area& area, const Name& name);
+// An area must end inside the address space, so that offsets into it fit 64 bits. Where it has a
+// stride, the message names that argument too.
+Status check_area(const Area& area, const Name& name, const Name& stride_name = "");
 // Both areas have been checked. Items that interleave without a common byte do not overlap.
 bool areas_overlap(const Area& a, const Area& b);
 Status check_apart(const Area& a, const Name& a_name, const Area& b, const Name& b_name);

@@ -20,7 +20,7 @@ Status check_base(memra_bank* bank, const char* name, uint64_t slab, uint64_t al
                   .count = static_cast<uint64_t>(n_local_experts),
                   .stride = bank->expert_stride,
                   .item_bytes = slab};
-  return check_area(area, {name, "base"});
+  return check_area(area, {name, "base"}, {name, "expert_stride"});
 }
 
 Status check_ptrs(const memra_bank& bank, const char* name, uint64_t alignment,

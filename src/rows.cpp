@@ -30,8 +30,8 @@ Status check_activations(const memra_moe_layer& layer, memra_moe_args* args, Are
   MEMRA_TRY(take_row_stride(&args->y_stride, hidden, y_bytes, "y_stride"));
   *x = rows_area(args->x, args->tokens, args->x_stride, hidden, x_bytes);
   *y = rows_area(args->y, args->tokens, args->y_stride, hidden, y_bytes);
-  MEMRA_TRY(check_area(*x, "x"));
-  MEMRA_TRY(check_area(*y, "y"));
+  MEMRA_TRY(check_area(*x, "x", "x_stride"));
+  MEMRA_TRY(check_area(*y, "y", "y_stride"));
   return check_apart(*y, "y", *x, "x");
 }
 

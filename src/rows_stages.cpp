@@ -30,7 +30,7 @@ Status check_quantize(memra_q8_1_args* args) {
                .item_bytes = static_cast<uint64_t>(args->columns * bytes)};
   const Area q = block(args->q, args->rows * args->columns, 1);
   const Area d = block(args->d, args->rows * (args->columns / 32), 4);
-  MEMRA_TRY(check_area(x, "x"));
+  MEMRA_TRY(check_area(x, "x", "x_stride"));
   MEMRA_TRY(check_area(q, "q"));
   MEMRA_TRY(check_area(d, "d"));
   MEMRA_TRY(check_apart(q, "q", x, "x"));
@@ -72,7 +72,7 @@ Status check_stage_data(const int8_t* q, const float* d, int64_t rows, int64_t c
   const Area d_area = block(d, rows * (columns / 32), 4);
   MEMRA_TRY(check_area(q_area, "q"));
   MEMRA_TRY(check_area(d_area, "d"));
-  MEMRA_TRY(check_area(out, out_name));
+  MEMRA_TRY(check_area(out, out_name, "y_stride"));
   MEMRA_TRY(check_apart(out, out_name, q_area, "q"));
   return check_apart(out, out_name, d_area, "d");
 }

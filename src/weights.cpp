@@ -111,8 +111,8 @@ Status check_import(memra_import_args* args) {
                     .stride = args->scales_stride,
                     .item_bytes = scales_bytes};
   Area dst;
-  MEMRA_TRY(check_area(codes, "codes"));
-  MEMRA_TRY(check_area(scales, "scales"));
+  MEMRA_TRY(check_area(codes, "codes", "codes_stride"));
+  MEMRA_TRY(check_area(scales, "scales", "scales_stride"));
   MEMRA_TRY(take_slabs(args->dst, &args->dst_stride, args->format, args->slice.row_count,
                        args->slice.column_count, args->n_experts, "dst", "dst_stride", &dst));
   MEMRA_TRY(check_apart(dst, "dst", codes, "codes"));

@@ -57,7 +57,7 @@ Status take_slabs(const void* slabs, uint64_t* stride, memra_format format, int6
   MEMRA_TRY(
       take_stride(stride, packed_stride(format, rows, columns), slab, alignment, stride_name));
   *area = {.begin = slabs, .count = as_bytes(n_experts), .stride = *stride, .item_bytes = slab};
-  return check_area(*area, name);
+  return check_area(*area, name, stride_name);
 }
 
 Status take_floats(const FloatMatrices& matrices, int64_t* row_stride, int64_t* stride,
@@ -84,7 +84,7 @@ Status take_floats(const FloatMatrices& matrices, int64_t* row_stride, int64_t* 
            .count = as_bytes(matrices.n_experts),
            .stride = as_bytes(*stride * bytes),
            .item_bytes = as_bytes(smallest * bytes)};
-  return check_area(*area, matrices.name);
+  return check_area(*area, matrices.name, matrices.stride_name);
 }
 
 }  // namespace memra
