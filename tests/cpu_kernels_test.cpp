@@ -100,8 +100,8 @@ ref::Slab any_bytes(ref::Random& random, std::int64_t rows, std::int64_t columns
 TEST(CpuKernels, DotsEqualTheReferenceForEveryWidth) {
   ref::Random random(1);
   // Widths around the tile (128), a round of the virtual lanes (1024) and both.
-  for (const std::int64_t columns : {64, 128, 192, 256, 320, 960, 1024, 1088, 1152, 1856, 2048, 2112,
-                                     2688, 4096}) {
+  for (const std::int64_t columns : {64, 128, 192, 256, 320, 448, 960, 1024, 1088, 1152, 1856, 2048,
+                                     2112, 2688, 4096, 8128, 8192, 8256, 16384, 17088}) {
     const DotCase dot_case(any_bytes(random, 16, columns), normal_row(random, columns));
     int nonzero = 0;
     for (const float dot : dot_case.expected) nonzero += dot != 0.0f ? 1 : 0;
