@@ -58,15 +58,3 @@ const char* status_name(Status status) {
 }
 
 }  // namespace memra
-
-extern "C" {
-
-const char* memra_status_string(memra_status status) {
-  return memra::status_name(status);
-}
-
-const char* memra_last_error(void) {
-  return memra::last_error();
-}
-
-}  // extern "C"

@@ -1,3 +1,5 @@
+// Version, build facts, and the texts of statuses and failures.
+
 #include "backend.h"
 #include "entry.h"
 #include "memra.h"
@@ -50,5 +52,9 @@ memra_status memra_build_info(memra_build_properties* properties) {
     return MEMRA_OK;
   });
 }
+
+const char* memra_status_string(memra_status status) { return memra::status_name(status); }
+
+const char* memra_last_error(void) { return memra::last_error(); }
 
 }  // extern "C"
