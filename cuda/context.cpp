@@ -15,16 +15,9 @@ Status Context::create(const Driver& driver, int ordinal, std::shared_ptr<Contex
     return driver_failure(driver, result, "cuDeviceGetCount");
   }
   if (ordinal < 0 || ordinal >= n_devices) {
-    auto failure = fail(MEMRA_ERROR_NO_DEVICE);
-    failure << "device is " << ordinal << ": there ";
-    if (n_devices == 0) {
-      failure << "is no CUDA device";
-    } else if (n_devices == 1) {
-      failure << "is 1 CUDA device, 0";
-    } else {
-      failure << "are " << n_devices << " CUDA devices, 0 to " << n_devices - 1;
-    }
-    return failure;
+    return fail(MEMRA_ERROR_NO_DEVICE)
+           << "device is " << ordinal << ": CUDA devices found: " << n_devices
+           << ", numbered from 0";
   }
   CUdevice device = 0;
   if (const CUresult result = driver.device_get(&device, ordinal); result != CUDA_SUCCESS) {

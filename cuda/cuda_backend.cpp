@@ -16,7 +16,9 @@
 namespace memra::cuda {
 namespace {
 
-cudaStream_t as_stream(memra_stream stream) { return static_cast<cudaStream_t>(stream); }
+cudaStream_t as_stream(memra_stream stream) {
+  return static_cast<cudaStream_t>(stream);
+}
 
 template <size_t kSize>
 void copy_text(char (&dst)[kSize], std::string_view text) {
@@ -100,7 +102,7 @@ void CudaBackend::shutdown() {
   const ContextGuard guard(*context_);
   if (!guard.ok()) return;
   const RelaxedCapture relaxed(context_->driver());
-  for (const cudaStream_t stream : streams) {
+  for (cudaStream_t stream : streams) {
     cudaStreamSynchronize(stream);
     cudaStreamDestroy(stream);
   }
@@ -315,6 +317,7 @@ Status CudaBackend::graph_end(memra_stream stream, std::unique_ptr<Graph>* graph
   // Ends the capture whether or not it succeeds.
   cudaGraph_t source = nullptr;
   MEMRA_CUDA_TRY(cudaStreamEndCapture(as_stream(stream), &source));
+  const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owner(source, cudaGraphDestroy);
   const RelaxedCapture relaxed(context_->driver());
   return CudaGraph::create(context_, source, graph);
 }
@@ -416,8 +419,12 @@ Status make_cuda_backend(const BackendConfig& config, std::shared_ptr<Backend>* 
   return cuda::CudaBackend::create(config, backend);
 }
 
-int32_t cuda_runtime_version() { return CUDART_VERSION; }
+int32_t cuda_runtime_version() {
+  return CUDART_VERSION;
+}
 
-const char* cuda_archs() { return MEMRA_CUDA_ARCHS; }
+const char* cuda_archs() {
+  return MEMRA_CUDA_ARCHS;
+}
 
 }  // namespace memra

@@ -43,7 +43,7 @@ Status start(Driver& driver) {
   // Never closed: the CUDA runtime holds it as well.
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    const char* reason = dlerror();
+    const char* reason = dlerror();  // NOLINT(concurrency-mt-unsafe): one a thread in glibc
     return fail(MEMRA_ERROR_NO_DEVICE)
            << "no CUDA driver: " << (reason != nullptr ? reason : "libcuda.so.1 does not load");
   }

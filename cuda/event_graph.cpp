@@ -4,7 +4,7 @@
 
 namespace memra::cuda {
 
-Status CudaEvent::create(std::shared_ptr<Context> context, std::unique_ptr<Event>* event) {
+Status CudaEvent::create(const std::shared_ptr<Context>& context, std::unique_ptr<Event>* event) {
   const ContextGuard guard(*context);
   MEMRA_TRY(guard.status());
   const RelaxedCapture relaxed(context->driver());
@@ -61,12 +61,10 @@ Status CudaEvent::elapsed_since(Event& start, float* milliseconds) {
   return error == cudaSuccess ? MEMRA_OK : cuda_failure(error, "cudaEventElapsedTime");
 }
 
-Status CudaGraph::create(std::shared_ptr<Context> context, cudaGraph_t source,
+Status CudaGraph::create(const std::shared_ptr<Context>& context, cudaGraph_t source,
                          std::unique_ptr<Graph>* graph) {
   std::unique_ptr<CudaGraph> made(new CudaGraph(context));
-  const cudaError_t error = cudaGraphInstantiate(&made->handle_, source, 0);
-  cudaGraphDestroy(source);
-  if (error != cudaSuccess) return cuda_failure(error, "cudaGraphInstantiate");
+  MEMRA_CUDA_TRY(cudaGraphInstantiate(&made->handle_, source, 0));
   *graph = std::move(made);
   return MEMRA_OK;
 }

@@ -14,7 +14,7 @@ namespace memra::cuda {
 
 class CudaEvent final : public Event {
  public:
-  static Status create(std::shared_ptr<Context> context, std::unique_ptr<Event>* event);
+  static Status create(const std::shared_ptr<Context>& context, std::unique_ptr<Event>* event);
   ~CudaEvent() override;
 
   Status record(memra_stream stream) override;
@@ -35,8 +35,7 @@ class CudaEvent final : public Event {
 
 class CudaGraph final : public Graph {
  public:
-  // Takes the graph: it is destroyed, or lives on inside the executable one.
-  static Status create(std::shared_ptr<Context> context, cudaGraph_t source,
+  static Status create(const std::shared_ptr<Context>& context, cudaGraph_t source,
                        std::unique_ptr<Graph>* graph);
   ~CudaGraph() override;
 

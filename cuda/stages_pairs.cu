@@ -9,8 +9,8 @@ namespace memra::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTileKeys = 1024;    // a multiple of kThreads: a block's pairs lie in one tile
-constexpr int kMaxFlags = 4096;    // experts whose flag is kept in shared memory
+constexpr int kTileKeys = 1024;  // a multiple of kThreads: a block's pairs lie in one tile
+constexpr int kMaxFlags = 4096;  // experts whose flag is kept in shared memory
 constexpr uint32_t kSkipped = 0x7FFFFFFFu;  // the sort key behind all experts
 constexpr int kPlanes = 3;
 

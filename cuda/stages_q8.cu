@@ -51,10 +51,12 @@ __device__ void load_lane(const typename Type::Storage* p, float (&x)[kLaneColum
   using Storage = typename Type::Storage;
   constexpr int kVectors = kLaneColumns * sizeof(Storage) / 16;
   uint4 vectors[kVectors];
-  for (int i = 0; i < kVectors; ++i) vectors[i] = reinterpret_cast<const uint4*>(p)[i];
+  for (int i = 0; i < kVectors; ++i)
+    vectors[i] = reinterpret_cast<const uint4*>(p)[i];
   Storage values[kLaneColumns];
   __builtin_memcpy(values, vectors, sizeof(values));
-  for (int i = 0; i < kLaneColumns; ++i) x[i] = Type::load(&values[i]);
+  for (int i = 0; i < kLaneColumns; ++i)
+    x[i] = Type::load(&values[i]);
 }
 
 template <class Type>
@@ -68,8 +70,8 @@ __global__ void __launch_bounds__(kThreads) quantize_q8_kernel(Q8Params p) {
   for (int64_t row = blockIdx.y; row < p.rows; row += gridDim.y) {
     float x[kLaneColumns] = {};
     if (exists) {
-      load_lane<Type>(
-          static_cast<const typename Type::Storage*>(p.x) + row * p.x_stride + column, x);
+      load_lane<Type>(static_cast<const typename Type::Storage*>(p.x) + row * p.x_stride + column,
+                      x);
     }
     uint32_t amax_bits = 0;
     for (int i = 0; i < kLaneColumns; ++i) {

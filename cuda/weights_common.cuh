@@ -34,8 +34,13 @@ struct Part {
 };
 
 inline Part make_part(int64_t rows, int64_t columns, int64_t n_experts, const memra_slice& slice) {
-  return Part{rows,           columns, slice.row_begin, slice.column_begin, slice.row_count,
-              slice.column_count, n_experts};
+  return Part{.source_rows = rows,
+              .source_columns = columns,
+              .row_begin = slice.row_begin,
+              .column_begin = slice.column_begin,
+              .rows = slice.row_count,
+              .columns = slice.column_count,
+              .n_experts = n_experts};
 }
 
 // ---- The walk: x over a block of 8 rows, y over the row blocks, z over the experts
@@ -101,7 +106,8 @@ struct GroupBits {
 __device__ inline void store_group(LayoutV1, uint8_t* codes, uint8_t* scales,
                                    const GroupBits& bits) {
   auto* words = reinterpret_cast<uint32_t*>(codes);
-  for (int i = 0; i < 4; ++i) words[i] = bits.codes[i];
+  for (int i = 0; i < 4; ++i)
+    words[i] = bits.codes[i];
   *reinterpret_cast<uint16_t*>(scales) = static_cast<uint16_t>(bits.scales);
 }
 
@@ -112,8 +118,8 @@ __device__ inline void store_group(LayoutV2, uint8_t* codes, uint8_t* scales,
   *reinterpret_cast<uint16_t*>(scales) = static_cast<uint16_t>(bits.scales);
 }
 
-// Counts invalid codes among two scale bytes and returns what V2 stores for them; `index` is that of
-// the first of the two.
+// Counts invalid codes among two scale bytes and returns what V2 stores for them; `index` is that
+// of the first of the two.
 __device__ inline uint32_t check_scales(uint32_t scales, int64_t index,
                                         memra_weight_report* report) {
   const uint32_t first = scales & 0xFFu;
@@ -150,10 +156,12 @@ __device__ Unit<Storage> load_unit(const Storage* p, bool aligned) {
   if (aligned) {
     constexpr int kVectors = sizeof(unit) / 16;
     uint4 vectors[kVectors];
-    for (int i = 0; i < kVectors; ++i) vectors[i] = reinterpret_cast<const uint4*>(p)[i];
+    for (int i = 0; i < kVectors; ++i)
+      vectors[i] = reinterpret_cast<const uint4*>(p)[i];
     __builtin_memcpy(&unit, vectors, sizeof(unit));
   } else {
-    for (int i = 0; i < kUnitColumns; ++i) unit.values[i] = p[i];
+    for (int i = 0; i < kUnitColumns; ++i)
+      unit.values[i] = p[i];
   }
   return unit;
 }
@@ -164,9 +172,11 @@ __device__ void store_unit(Storage* p, const Unit<Storage>& unit, bool aligned) 
     constexpr int kVectors = sizeof(unit) / 16;
     uint4 vectors[kVectors];
     __builtin_memcpy(vectors, &unit, sizeof(unit));
-    for (int i = 0; i < kVectors; ++i) reinterpret_cast<uint4*>(p)[i] = vectors[i];
+    for (int i = 0; i < kVectors; ++i)
+      reinterpret_cast<uint4*>(p)[i] = vectors[i];
   } else {
-    for (int i = 0; i < kUnitColumns; ++i) p[i] = unit.values[i];
+    for (int i = 0; i < kUnitColumns; ++i)
+      p[i] = unit.values[i];
   }
 }
 

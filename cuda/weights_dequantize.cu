@@ -80,8 +80,7 @@ Status dequantize(const Device& device, const memra_dequantize_args& args, memra
       args.dst,
       args.dst_row_stride,
       args.dst_stride,
-      rows_aligned(args.dst, args.dst_row_stride, args.dst_stride, args.n_experts,
-                   args.dst_dtype)};
+      rows_aligned(args.dst, args.dst_row_stride, args.dst_stride, args.n_experts, args.dst_dtype)};
   return launch_kernel(device, Launch{stream}, unit_grid(params.part),
                        choose(args.format, args.dst_dtype), params);
 }

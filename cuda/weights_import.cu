@@ -1,5 +1,7 @@
 // The two planes of safetensors checkpoints to NVFP4 or NVFP4_V2.
 
+#include <type_traits>
+
 #include "weights.h"
 #include "weights_common.cuh"
 
@@ -35,9 +37,9 @@ __global__ void __launch_bounds__(kConvertThreads) import_nvfp4_kernel(ImportPar
     const int64_t row = row_begin + place.row;
     const int64_t src_row = part.row_begin + row;
     const int64_t src_group = part.column_begin / numerics::kGroupValues + place.group;
-    const auto* words = reinterpret_cast<const uint32_t*>(
-        p.codes + expert * p.codes_stride + src_row * (part.source_columns / 2) +
-        src_group * numerics::kGroupCodeBytes);
+    const auto* words = reinterpret_cast<const uint32_t*>(p.codes + expert * p.codes_stride +
+                                                          src_row * (part.source_columns / 2) +
+                                                          src_group * numerics::kGroupCodeBytes);
     GroupBits bits;
     for (int half = 0; half < 2; ++half) {
       // Values 0..7 and 8..15 of the half; a byte of the result takes one of each.
@@ -46,10 +48,10 @@ __global__ void __launch_bounds__(kConvertThreads) import_nvfp4_kernel(ImportPar
       bits.codes[2 * half] = spread_nibbles(low) | spread_nibbles(high) << 4;
       bits.codes[2 * half + 1] = spread_nibbles(low >> 16) | spread_nibbles(high >> 16) << 4;
     }
-    const uint32_t scales = *reinterpret_cast<const uint16_t*>(
-        p.scales + expert * p.scales_stride +
-        src_row * (part.source_columns / numerics::kScaleBlock) +
-        src_group * numerics::kGroupScaleBytes);
+    const uint32_t scales =
+        *reinterpret_cast<const uint16_t*>(p.scales + expert * p.scales_stride +
+                                           src_row * (part.source_columns / numerics::kScaleBlock) +
+                                           src_group * numerics::kGroupScaleBytes);
     const uint32_t legal =
         check_scales(scales, part.scale_index(expert, row, place.group), p.report);
     bits.scales = std::is_same_v<Layout, LayoutV2> ? legal : scales;
@@ -70,10 +72,10 @@ Status import_nvfp4(const Device& device, const memra_import_args& args, memra_s
                             static_cast<uint8_t*>(args.dst),
                             args.dst_stride,
                             args.report};
-  MEMRA_TRY(launch_kernel(device, Launch{stream}, group_grid(params.part),
-                          args.format == MEMRA_NVFP4_V2 ? import_nvfp4_kernel<LayoutV2>
-                                                        : import_nvfp4_kernel<LayoutV1>,
-                          params));
+  MEMRA_TRY(launch_kernel(
+      device, Launch{stream}, group_grid(params.part),
+      args.format == MEMRA_NVFP4_V2 ? import_nvfp4_kernel<LayoutV2> : import_nvfp4_kernel<LayoutV1>,
+      params));
   return report_end(device, args.report, args.rows, args.columns, stream);
 }
 

@@ -23,11 +23,11 @@ template <class Type>
 __device__ void load_values(const QuantizeParams& p, int64_t expert, int64_t row, int64_t unit,
                             float (&x)[kUnitColumns]) {
   using Storage = typename Type::Storage;
-  const Unit<Storage> in =
-      load_unit(static_cast<const Storage*>(p.src) + expert * p.src_stride +
-                    row * p.src_row_stride + unit * kUnitColumns,
-                p.aligned);
-  for (int i = 0; i < kUnitColumns; ++i) x[i] = Type::load(&in.values[i]);
+  const Unit<Storage> in = load_unit(static_cast<const Storage*>(p.src) + expert * p.src_stride +
+                                         row * p.src_row_stride + unit * kUnitColumns,
+                                     p.aligned);
+  for (int i = 0; i < kUnitColumns; ++i)
+    x[i] = Type::load(&in.values[i]);
 }
 
 // The largest finite magnitude of each matrix, as bits, in expert_scales.
@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(kConvertThreads) amax_kernel(QuantizeParams p)
          row += gridDim.y * 8) {
       float x[kUnitColumns];
       load_values<Type>(p, expert, row, unit, x);
-      for (int i = 0; i < kUnitColumns; ++i) amax = numerics::amax_step(amax, x[i]);
+      for (int i = 0; i < kUnitColumns; ++i)
+        amax = numerics::amax_step(amax, x[i]);
     }
     const uint32_t bits = __reduce_max_sync(~0u, numerics::float_bits(amax));
     if (threadIdx.x == 0 && bits != 0) {
@@ -99,8 +100,8 @@ __global__ void __launch_bounds__(kConvertThreads) quantize_kernel(QuantizeParam
       *reinterpret_cast<uint32_t*>(dst + Layout::group_codes(part.rows, part.columns, row, group) +
                                    unit % 4 * 4) = word;
       if (unit % 4 == 0) {
-        *reinterpret_cast<uint16_t*>(
-            dst + Layout::group_scales(part.rows, part.columns, row, group)) =
+        *reinterpret_cast<uint16_t*>(dst +
+                                     Layout::group_scales(part.rows, part.columns, row, group)) =
             static_cast<uint16_t>(scale_code | next_scale << 8);
       }
     }
@@ -143,8 +144,8 @@ Kernel choose_quantize(memra_format format, memra_dtype dtype) {
                                   : choose_quantize<LayoutV1>(dtype);
 }
 
-Status compute_expert_scales(const Device& device, const QuantizeParams& params,
-                             memra_dtype dtype, memra_stream stream) {
+Status compute_expert_scales(const Device& device, const QuantizeParams& params, memra_dtype dtype,
+                             memra_stream stream) {
   const int64_t n_experts = params.part.n_experts;
   MEMRA_CUDA_TRY(cudaMemsetAsync(params.expert_scales, 0, n_experts * sizeof(float),
                                  static_cast<cudaStream_t>(stream)));
@@ -152,27 +153,26 @@ Status compute_expert_scales(const Device& device, const QuantizeParams& params,
   Grid grid = unit_grid(params.part);
   grid.blocks.y = std::min(grid.blocks.y, 32u);
   MEMRA_TRY(launch_kernel(device, Launch{stream}, grid, choose_amax(dtype), params));
-  const auto n_blocks =
-      static_cast<unsigned>((n_experts + kConvertThreads - 1) / kConvertThreads);
-  return launch_kernel(device, Launch{stream}, Grid{n_blocks, kConvertThreads},
-                       expert_scale_kernel, params.expert_scales, n_experts);
+  const auto n_blocks = static_cast<unsigned>((n_experts + kConvertThreads - 1) / kConvertThreads);
+  return launch_kernel(device, Launch{stream}, Grid{n_blocks, kConvertThreads}, expert_scale_kernel,
+                       params.expert_scales, n_experts);
 }
 
 }  // namespace
 
 Status quantize_nvfp4(const Device& device, const memra_quantize_args& args, memra_stream stream) {
   MEMRA_TRY(report_begin(device, args.report, stream));
-  const QuantizeParams params{make_part(args.rows, args.columns, args.n_experts,
-                                        memra_slice{0, args.rows, 0, args.columns}),
-                              args.src,
-                              args.src_row_stride,
-                              args.src_stride,
-                              rows_aligned(args.src, args.src_row_stride, args.src_stride,
-                                           args.n_experts, args.src_dtype),
-                              static_cast<uint8_t*>(args.dst),
-                              args.dst_stride,
-                              args.expert_scales,
-                              args.report};
+  const QuantizeParams params{
+      make_part(args.rows, args.columns, args.n_experts,
+                memra_slice{0, args.rows, 0, args.columns}),
+      args.src,
+      args.src_row_stride,
+      args.src_stride,
+      rows_aligned(args.src, args.src_row_stride, args.src_stride, args.n_experts, args.src_dtype),
+      static_cast<uint8_t*>(args.dst),
+      args.dst_stride,
+      args.expert_scales,
+      args.report};
   if (args.compute_expert_scale != 0) {
     MEMRA_TRY(compute_expert_scales(device, params, args.src_dtype, stream));
   }

@@ -30,13 +30,13 @@ __global__ void __launch_bounds__(kConvertThreads) repack_v2_kernel(RepackParams
     const auto* words = reinterpret_cast<const uint32_t*>(
         src + LayoutV1::group_codes(part.source_rows, part.source_columns, src_row, src_group));
     GroupBits bits;
-    for (int i = 0; i < 4; ++i) bits.codes[i] = words[i];
+    for (int i = 0; i < 4; ++i)
+      bits.codes[i] = words[i];
     const uint32_t scales = *reinterpret_cast<const uint16_t*>(
         src + LayoutV1::group_scales(part.source_rows, part.source_columns, src_row, src_group));
-    bits.scales = check_scales(
-        scales, part.scale_index(p.first_expert + expert, row, place.group), p.report);
-    store_group(LayoutV2{},
-                dst + LayoutV2::group_codes(part.rows, part.columns, row, place.group),
+    bits.scales =
+        check_scales(scales, part.scale_index(p.first_expert + expert, row, place.group), p.report);
+    store_group(LayoutV2{}, dst + LayoutV2::group_codes(part.rows, part.columns, row, place.group),
                 dst + LayoutV2::group_scales(part.rows, part.columns, row, place.group), bits);
   });
 }
@@ -49,8 +49,7 @@ Status launch(const Device& device, const RepackParams& params, memra_stream str
 // with the same number, so no slab is overwritten before it was read.
 Status repack_in_place(const Device& device, const memra_repack_args& args, RepackParams params,
                        memra_stream stream) {
-  const auto slab_bytes =
-      static_cast<uint64_t>(numerics::slab_bytes(args.rows, args.columns));
+  const auto slab_bytes = static_cast<uint64_t>(numerics::slab_bytes(args.rows, args.columns));
   const auto* src = static_cast<const uint8_t*>(args.src);
   auto* workspace = static_cast<uint8_t*>(args.workspace);
   const int64_t batch = std::max<int64_t>(1, args.workspace_bytes / slab_bytes);
@@ -96,6 +95,8 @@ Status repack_v2(const Device& device, const memra_repack_args& args, memra_stre
   return report_end(device, args.report, args.rows, args.columns, stream);
 }
 
-Status weights_repack_load() { return load_kernel(repack_v2_kernel); }
+Status weights_repack_load() {
+  return load_kernel(repack_v2_kernel);
+}
 
 }  // namespace memra::cuda
