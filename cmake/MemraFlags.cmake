@@ -76,7 +76,7 @@ function(memra_library_setup target)
   # The static CUDA runtime must not show: the host process may hold another one.
   target_link_options(
     ${target} PRIVATE "LINKER:--version-script=${map}" LINKER:--no-undefined
-    LINKER:--exclude-libs,ALL LINKER:-z,relro,-z,now)
+    LINKER:--exclude-libs,ALL LINKER:-Bsymbolic-functions LINKER:-z,relro,-z,now)
   target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
   if(MEMRA_WITH_CUDA AND MEMRA_TESTS)
     set_target_properties(${target} PROPERTIES CUDA_COMPILER_LAUNCHER
