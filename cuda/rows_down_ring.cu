@@ -21,6 +21,7 @@ constexpr int kFinisherWarp = kConsumerWarps + 1;
 constexpr int kThreads = (kConsumerWarps + 2) * 32;
 constexpr int kGroupWarps = 4;
 constexpr int kParts = kConsumerWarps / kGroupWarps;
+static_assert(kParts * 4 <= 32, "a producer lane for each piece of each part");
 constexpr int kChains = kLaneClasses / kGroupWarps;  // classes of one warp
 constexpr int kMaxStages = 12;
 constexpr int kMinStages = 2;
@@ -57,81 +58,101 @@ __host__ __device__ constexpr int64_t stage_bytes(int64_t in) { return kParts * 
 
 #if __CUDA_ARCH__ >= 900
 
-__device__ __forceinline__ void load_activations_of(const DownParams& p, const Part& part,
-                                                    uint8_t* to, uint64_t* full) {
+// The pieces of a part: codes, scales, q, d.
+constexpr int kPieces = 4;
+
+__device__ __forceinline__ void load_activation_piece(const DownParams& p, const Part& part,
+                                                      uint8_t* to, int piece, uint64_t* full) {
   const int64_t pair = part.token * p.top_k + part.slot;
   uint8_t* q = to + block_bytes(p.in);
-  bulk_load(q, p.q + pair * p.in, static_cast<uint32_t>(p.in), full);
-  bulk_load(q + p.in, p.d + pair * (p.in / numerics::kGroupValues),
-            static_cast<uint32_t>(scales_of_q_bytes(p.in)), full);
+  if (piece == 2) {
+    bulk_load(q, p.q + pair * p.in, static_cast<uint32_t>(p.in), full);
+  } else {
+    bulk_load(q + p.in, p.d + pair * (p.in / numerics::kGroupValues),
+              static_cast<uint32_t>(scales_of_q_bytes(p.in)), full);
+  }
 }
 
-// One thread fills the ring. With prefetch the first pass brings weights alone, and activations
+// A warp fills the ring: lane 4g + i issues piece i of part g, because one thread that issues all
+// copies in turn cannot keep up. With prefetch the first pass brings weights alone, and activations
 // follow once the kernel before has written them.
 template <RowsArm kArm>
-__device__ __forceinline__ void produce(const DownParams& p, Control& c, uint8_t* ring,
-                                        int stages) {
+__device__ __forceinline__ void produce(const DownParams& p, Control& c, uint8_t* ring, int stages,
+                                        int lane) {
   constexpr bool kWeights = kArm != RowsArm::kMathOnly;
-  const int64_t row_blocks = p.rows / kRowBlock;
-  const int64_t n_units = p.tokens * row_blocks;
+  const int top_k = static_cast<int>(p.top_k);
+  const uint32_t tokens = static_cast<uint32_t>(p.tokens);
+  const uint32_t row_blocks = static_cast<uint32_t>(p.rows / kRowBlock);
+  const uint32_t n_units = tokens * row_blocks;  // at most 2^10 * 2^17
   const int64_t n_pairs = p.tokens * p.top_k;
-  const uint32_t live_bytes = static_cast<uint32_t>(kWeights ? part_bytes(p.in)
-                                                             : part_bytes(p.in) - block_bytes(p.in));
+  const int64_t live_bytes = kWeights ? part_bytes(p.in) : part_bytes(p.in) - block_bytes(p.in);
+  const int g = lane / kPieces, piece = lane % kPieces;
+  const int my_units = static_cast<int>((n_units - blockIdx.x + gridDim.x - 1) / gridDim.x);
+  const int n_parts = my_units * top_k;  // of this block; it has at least one unit
   bool waited = !p.prefetch;
   if (waited) dependency_wait();
   RingPosition at(1);
-  int filled = 0;  // stages begun before the dependency wait
-  const auto part_place = [&](int stage, int g) {
+
+  struct Source {
+    Part part;
+    const uint8_t* slab;
+  };
+  const auto source = [&](int index) {  // of this block's part `index`
+    Source s{{0, 0, kNoPart, 0.0f, false}, nullptr};
+    if (index >= n_parts || g >= kParts) return s;
+    const uint32_t unit =
+        blockIdx.x + static_cast<uint32_t>(index / top_k) * gridDim.x;
+    s.part.slot = index % top_k;
+    s.part.token = static_cast<int>(p.rows_outermost ? unit % tokens : unit / row_blocks);
+    s.part.row_block = static_cast<int>(p.rows_outermost ? unit / tokens : unit % row_blocks);
+    const int64_t pair = s.part.token * p.top_k + s.part.slot;
+    s.slab = slab_of(p.ptrs, n_pairs, kDown, pair);
+    s.part.scale = p.scales[kDown * n_pairs + pair];
+    s.part.live = s.slab != nullptr;
+    return s;
+  };
+  const auto place = [&](int stage) {
     return ring + stage * stage_bytes(p.in) + g * part_bytes(p.in);
   };
-  const auto late_activations = [&] {
+  const auto late_activations = [&](int filled) {
     dependency_wait();
     waited = true;
+    if (g >= kParts || piece < 2) return;
     for (int s = 0; s < filled; ++s) {
-      for (int g = 0; g < kParts; ++g) {
-        const Part part = c.stage_parts[s][g];
-        if (part.slot >= 0 && part.live) {
-          load_activations_of(p, part, part_place(s, g), &c.full[s]);
-        }
-      }
+      const Part part = c.stage_parts[s][g];
+      if (part.live) load_activation_piece(p, part, place(s), piece, &c.full[s]);
     }
   };
 
-  int g = 0;
-  const auto end_stage = [&] {
-    barrier_arrive(&c.full[at.stage]);
-    at.advance(stages);
-    g = 0;
-    if (!waited && ++filled == stages) late_activations();
-  };
-  for (int64_t u = blockIdx.x; u < n_units; u += gridDim.x) {
-    const int64_t token = p.rows_outermost ? u % p.tokens : u / row_blocks;
-    const int64_t row_block = p.rows_outermost ? u / p.tokens : u % row_blocks;
-    for (int slot = 0; slot < p.top_k; ++slot) {
-      if (g == 0) barrier_wait(&c.empty[at.stage], at.parity);
-      const int64_t pair = token * p.top_k + slot;
-      const uint8_t* slab = slab_of(p.ptrs, n_pairs, kDown, pair);
-      const Part part{static_cast<int32_t>(token), static_cast<int32_t>(row_block), slot,
-                      p.scales[kDown * n_pairs + pair], slab != nullptr};
-      c.stage_parts[at.stage][g] = part;
-      if (part.live) {
-        uint64_t* full = &c.full[at.stage];
-        uint8_t* to = part_place(at.stage, g);
-        barrier_expect(full, live_bytes);
-        if (kWeights) bulk_load_block(to, slab, p.rows, p.in, row_block, full);
-        if (waited) load_activations_of(p, part, to, full);
-      }
-      if (++g == kParts) end_stage();
+  Source s = source(g);
+  int filled = 0;
+  for (int first = 0; first < n_parts; first += kParts) {
+    const Source next = source(first + kParts + g);  // its loads overlap the wait below
+    uint64_t* full = &c.full[at.stage];
+    barrier_wait(&c.empty[at.stage], at.parity);
+    if (g < kParts && piece == 0) c.stage_parts[at.stage][g] = s.part;
+    const unsigned live = __ballot_sync(0xFFFFFFFFu, s.part.live && piece == 0);
+    if (lane == 0) {
+      barrier_arrive_expect(full, static_cast<uint32_t>(__popc(live) * live_bytes));
     }
+    __syncwarp();
+    if (s.part.live) {
+      uint8_t* to = place(at.stage);
+      if (piece >= 2) {
+        if (waited) load_activation_piece(p, s.part, to, piece, full);
+      } else if (kWeights) {
+        bulk_load_block_piece(to, s.slab, p.rows, p.in, s.part.row_block, piece, full);
+      }
+    }
+    at.advance(stages);
+    if (!waited && ++filled == stages) late_activations(filled);
+    s = next;
   }
-  if (g != 0) {
-    for (; g < kParts; ++g) c.stage_parts[at.stage][g].slot = kNoPart;
-    end_stage();
-  }
-  if (!waited) late_activations();
+  if (!waited) late_activations(filled);
   barrier_wait(&c.empty[at.stage], at.parity);
-  for (g = 0; g < kParts; ++g) c.stage_parts[at.stage][g].slot = kEnd;
-  barrier_arrive(&c.full[at.stage]);
+  if (lane < kParts) c.stage_parts[at.stage][lane] = {0, 0, kEnd, 0.0f, false};
+  __syncwarp();
+  if (lane == 0) barrier_arrive(&c.full[at.stage]);
 }
 
 template <RowsArm kArm>
@@ -257,7 +278,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   if (warp == kProducerWarp) {
-    if (lane == 0) produce<kArm>(p, c, ring, stages);
+    produce<kArm>(p, c, ring, stages, lane);
   } else if (warp == kFinisherWarp) {
     dependency_wait();
     dependency_release();

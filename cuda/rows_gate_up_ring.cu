@@ -61,38 +61,67 @@ __host__ __device__ constexpr int64_t activation_bytes(int64_t in) {
 
 #if __CUDA_ARCH__ >= 900
 
+// What a block works on, one unit after another. Sizes fit in 32 bits: MEMRA_ROWS_MAX_TOKENS *
+// MEMRA_MAX_TOP_K pairs, and far fewer row blocks than 2^31 / 64 tokens each.
+struct Work {
+  int64_t unit;
+  int pair = -1;
+  int row_block = 0;
+  const uint8_t* gate = nullptr;
+  const uint8_t* up = nullptr;
+
+  __device__ __forceinline__ explicit Work(const GateUpParams& p, int64_t u) : unit(u) {
+    const uint32_t row_blocks = static_cast<uint32_t>(p.rows / kRowBlock);
+    const int64_t n_units = p.n_pairs * row_blocks;
+    if (u >= n_units) return;
+    const uint32_t position = n_units <= 0xFFFFFFFF
+                                  ? static_cast<uint32_t>(u) / row_blocks
+                                  : static_cast<uint32_t>(u / row_blocks);
+    row_block = static_cast<int>(u - static_cast<int64_t>(position) * row_blocks);
+    pair = p.order != nullptr ? p.order[position] : static_cast<int>(position);
+    gate = slab_of(p.ptrs, p.n_pairs, kGate, pair);
+    up = slab_of(p.ptrs, p.n_pairs, kUp, pair);
+  }
+};
+
+// The whole warp runs this: each of four lanes issues one of a stage's copies, because one thread
+// that issues them in turn cannot keep up.
 __device__ __forceinline__ void produce(const GateUpParams& p, Control& c, uint8_t* ring,
                                         int stages, bool copy, int lane) {
-  const int64_t row_blocks = p.rows / kRowBlock;
-  const int64_t n_units = p.n_pairs * row_blocks;
   if (!p.prefetch) dependency_wait();
   bool waited = !p.prefetch;
   RingPosition at(1);
-  for (int64_t u = blockIdx.x; u < n_units; u += gridDim.x) {
-    const int64_t position = u / row_blocks, row_block = u % row_blocks;
-    const int64_t pair = p.order != nullptr ? p.order[position] : position;
-    const uint8_t* gate = slab_of(p.ptrs, p.n_pairs, kGate, pair);
-    const uint8_t* up = slab_of(p.ptrs, p.n_pairs, kUp, pair);
-    if (gate == nullptr || up == nullptr) {
+  Work work(p, blockIdx.x);
+  while (work.pair >= 0) {
+    const Work next(p, work.unit + gridDim.x);  // its loads overlap the wait below
+    if (work.gate == nullptr || work.up == nullptr) {
       if (!waited) dependency_wait();
       waited = true;
-      if (lane < kRowBlock) p.out[pair * p.rows + row_block * kRowBlock + lane] = 0.0f;
+      if (lane < kRowBlock) {
+        p.out[work.pair * p.rows + work.row_block * kRowBlock + lane] = 0.0f;
+      }
+      work = next;
       continue;
     }
+    uint64_t* full = &c.full[at.stage];
+    barrier_wait(&c.empty[at.stage], at.parity);
     if (lane == 0) {
-      barrier_wait(&c.empty[at.stage], at.parity);
-      c.stage_unit[at.stage] = {static_cast<int32_t>(pair), static_cast<int32_t>(row_block)};
-      uint64_t* full = &c.full[at.stage];
+      c.stage_unit[at.stage] = {work.pair, work.row_block};
       if (copy) {
-        uint8_t* to = ring + at.stage * stage_bytes(p.in);
         barrier_arrive_expect(full, static_cast<uint32_t>(stage_bytes(p.in)));
-        bulk_load_block(to, gate, p.rows, p.in, row_block, full);
-        bulk_load_block(to + block_bytes(p.in), up, p.rows, p.in, row_block, full);
       } else {
         barrier_arrive(full);
       }
     }
+    __syncwarp();
+    if (copy && lane < 4) {
+      const bool second = lane >= 2;
+      bulk_load_block_piece(ring + at.stage * stage_bytes(p.in) + (second ? block_bytes(p.in) : 0),
+                            second ? work.up : work.gate, p.rows, p.in, work.row_block, lane % 2,
+                            full);
+    }
     at.advance(stages);
+    work = next;
   }
   if (lane == 0) {
     barrier_wait(&c.empty[at.stage], at.parity);
@@ -165,19 +194,23 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8
   uint8_t* mine = ring + stages * stage_bytes(p.in) + warp * steps * kTileActivationBytes;
   Activations<kSteps> activations;
   int token = -1;
+  const auto load_activations_of = [&](int pair) {
+    if constexpr (kArm != RowsArm::kLoadOnly) {
+      if (pair / top_k == token) return;
+      token = pair / top_k;
+      activations.load(p.q + token * p.in, p.d + static_cast<int64_t>(token) * groups, lane_class,
+                       lane, groups, mine);
+    }
+  };
+  // The first ones arrive while the first weights are on their way.
+  load_activations_of(max(Work(p, blockIdx.x).pair, 0));
   RingPosition at(0), slot(1);
   for (;;) {
     barrier_wait(&c.full[at.stage], at.parity);
     const Unit unit = c.stage_unit[at.stage];
     float acc = 0.0f;
     if (unit.pair >= 0) {
-      if constexpr (kArm != RowsArm::kLoadOnly) {
-        if (unit.pair / top_k != token) {
-          token = unit.pair / top_k;
-          activations.load(p.q + token * p.in, p.d + static_cast<int64_t>(token) * groups,
-                           lane_class, lane, groups, mine);
-        }
-      }
+      load_activations_of(unit.pair);
       const uint8_t* codes = first_codes + static_cast<uint32_t>(at.stage) * unit_bytes;
       const uint8_t* scales = first_scales + static_cast<uint32_t>(at.stage) * unit_bytes;
       const auto step = [&](int i) {

@@ -32,12 +32,15 @@ __host__ __device__ constexpr int64_t block_bytes(int64_t in) {
 
 #if __CUDA_ARCH__ >= 900
 
-__device__ __forceinline__ void bulk_load_block(uint8_t* to, const uint8_t* slab, int64_t rows,
-                                                int64_t in, int64_t row_block, uint64_t* full) {
-  bulk_load(to, slab + LayoutV2::row_block_codes(in, row_block),
-            static_cast<uint32_t>(block_codes_bytes(in)), full);
-  bulk_load(to + block_codes_bytes(in), slab + LayoutV2::row_block_scales(rows, in, row_block),
-            static_cast<uint32_t>(block_scales_bytes(in)), full);
+// Piece 0 of a block is its codes, piece 1 its scales.
+__device__ __forceinline__ void bulk_load_block_piece(uint8_t* to, const uint8_t* slab,
+                                                      int64_t rows, int64_t in, int64_t row_block,
+                                                      int piece, uint64_t* full) {
+  bulk_load(piece == 0 ? to : to + block_codes_bytes(in),
+            slab + (piece == 0 ? LayoutV2::row_block_codes(in, row_block)
+                               : LayoutV2::row_block_scales(rows, in, row_block)),
+            static_cast<uint32_t>(piece == 0 ? block_codes_bytes(in) : block_scales_bytes(in)),
+            full);
 }
 
 #endif
