@@ -138,9 +138,9 @@ extern "C" {
 
 memra_status memra_moe_layer_create(memra_engine* engine, const memra_moe_layer_desc* desc,
                                     memra_moe_layer** layer) {
-  return memra::run_on(engine, [&](const memra::EngineState&) -> Status {
-    MEMRA_TRY(memra::check_out(layer, "layer"));
-    *layer = nullptr;
+  MEMRA_TRY(memra::check_out(layer, "layer"));
+  *layer = nullptr;
+  return memra::run_on(engine, [&](const memra::EngineState&) {
     return memra::create_layer(engine->state, desc, layer);
   });
 }

@@ -138,9 +138,9 @@ memra_status memra_graph_begin(memra_engine* engine, memra_stream stream) {
 }
 
 memra_status memra_graph_end(memra_engine* engine, memra_stream stream, memra_graph** graph) {
+  MEMRA_TRY(memra::check_out(graph, "graph"));
+  *graph = nullptr;
   return memra::run_on(engine, [&](const EngineState& state) -> Status {
-    MEMRA_TRY(memra::check_out(graph, "graph"));
-    *graph = nullptr;
     MEMRA_TRY(memra::check_own_stream(stream));
     auto made = std::make_unique<memra_graph>();
     made->state = engine->state;

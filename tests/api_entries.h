@@ -288,7 +288,7 @@ inline Entry in_place_entry(World& world) {
                                             MEMRA_ERROR_WORKSPACE_TOO_SMALL},
                                        });
   entry.needed = offsetof(Args, report);
-  entry.outputs = {};
+  entry.outputs = {&world.report};
   return entry;
 }
 

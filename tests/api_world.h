@@ -239,7 +239,6 @@ class World {
     args.src = args.dst = in_place.as();
     args.workspace = workspace.as();
     args.workspace_bytes = kSlabBytes;
-    args.report = nullptr;
     return args;
   }
 
