@@ -40,7 +40,7 @@ expect 2 "iters" 0
 expect 2 "" --no-such-option
 expect 2 "" --gguf somewhere
 expect 2 "" --backend tpu
-expect 1 "no arm's name contains 'nonsense'" --arms nonsense
+expect 2 "no arm's name contains 'nonsense'" --arms nonsense
 expect 1 "cannot open '/no/such/file'" --gguf /no/such/file --layer 0
 
 # shellcheck disable=SC2086

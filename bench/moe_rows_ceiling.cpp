@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <vector>
 
 #include "report.h"
 
@@ -20,8 +21,8 @@ constexpr int64_t kMaxCopies = 4096;
 
 // A first run should take a minute at most on two cores.
 void resolve_defaults(bool on_cpu, Options* options) {
-  if (options->iters == 0) options->iters = on_cpu ? 3 : 7;
-  if (options->reps == 0) options->reps = on_cpu ? 2 : 100;
+  if (options->iters == 0) options->iters = on_cpu ? 5 : 7;
+  if (options->reps == 0) options->reps = on_cpu ? 3 : 100;
 }
 
 int64_t copies_for(const Options& options, bool on_cpu, double launch_bytes, uint64_t l2_bytes) {
@@ -43,8 +44,7 @@ Copies choose_copies(const Options& options, const Session& session) {
           copies_for(options, session.on_cpu(), experts * bytes(kDown), l2)};
 }
 
-int run(Options options) {
-  const std::vector<Arm> arms = select_arms(options.arms);
+int run(Options options, const std::vector<Arm>& arms) {
   const std::unique_ptr<WeightSource> weights = options.gguf_path.empty()
                                                     ? make_synthetic_weights(options.shape)
                                                     : open_gguf_weights(&options);
@@ -95,8 +95,15 @@ int main(int argc, char** argv) {
     case ParseResult::kRun:
       break;
   }
+  std::vector<Arm> arms;
   try {
-    return run(options);
+    arms = select_arms(options.arms);
+  } catch (const Failure& error) {
+    std::fprintf(stderr, "moe-rows-ceiling: %s\n", error.what());
+    return kUsage;
+  }
+  try {
+    return run(options, arms);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "moe-rows-ceiling: %s\n", error.what());
     return kFailed;

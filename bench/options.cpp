@@ -91,8 +91,8 @@ ParseResult parse_options(int argc, char** argv, Options* options) {
   const CLI::Range positive(1, 1 << 30);
   const CLI::Range sizes(int64_t{1}, int64_t{MEMRA_MAX_DIMENSION});
 
-  app.add_option("iters", options->iters, "samples per figure (GPU 7, CPU 3)")->check(positive);
-  app.add_option("reps", options->reps, "launches per sample (GPU 100, CPU 2)")->check(positive);
+  app.add_option("iters", options->iters, "samples per figure (GPU 7, CPU 5)")->check(positive);
+  app.add_option("reps", options->reps, "launches per sample (GPU 100, CPU 3)")->check(positive);
   app.add_option("copies", options->copies,
                  "slab sets that launches rotate over (GPU 4, CPU 2); more are taken where they "
                  "would not fill the caches")

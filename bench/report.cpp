@@ -2,27 +2,13 @@
 
 #include <cstdio>
 
+#include "reading.h"
+
 namespace memra::bench {
 namespace {
 
 const Summary& summary(const ArmTiming& timing, Mode mode) {
   return mode == Mode::kGraph ? timing.graph : timing.stream;
-}
-
-template <typename Predicate>
-const ArmTiming* find(const std::vector<ArmTiming>& timings, Stage stage, Predicate predicate) {
-  for (const ArmTiming& timing : timings) {
-    if (timing.arm.stage == stage && predicate(timing.arm)) return &timing;
-  }
-  return nullptr;
-}
-
-const ArmTiming* find_baseline(const std::vector<ArmTiming>& timings, Stage stage) {
-  return find(timings, stage, [](const Arm& arm) { return arm.is_baseline; });
-}
-
-const ArmTiming* find_stream(const std::vector<ArmTiming>& timings, Stage stage) {
-  return find(timings, stage, [](const Arm& arm) { return arm.kind == Kind::kStream; });
 }
 
 std::string ratio(const ArmTiming& timing, const ArmTiming* to, Mode mode) {
@@ -158,44 +144,10 @@ void print_timings(const Results& results) {
   for (const Stage stage : {Stage::kGateUp, Stage::kDown})
     print_comparison(results, stage);
   std::printf("\nreading:\n");
-  for (const Stage stage : {Stage::kGateUp, Stage::kDown}) {
-    const Reading reading = read_stage(results.timings, stage);
-    std::printf("%s: %s (%s)\n", stage_name(stage), reading.verdict.c_str(), reading.text.c_str());
+  for (const Reading& reading : read_timings(results.timings)) {
+    std::printf("%s: %s (%s)\n", std::string(reading.arm).c_str(), reading.verdict.c_str(),
+                reading.text.c_str());
   }
-}
-
-Reading read_stage(const std::vector<ArmTiming>& timings, Stage stage) {
-  // At the roof: within 10 % of reading the bytes. Else the half of the kernel that alone takes
-  // nearly as long as the whole is what holds it back.
-  constexpr double kRoof = 1.10;
-  constexpr double kAlone = 0.90;
-  const ArmTiming* served = find_baseline(timings, stage);
-  const ArmTiming* stream = find_stream(timings, stage);
-  const auto of_kind = [&](Kind kind) {
-    return served == nullptr ? nullptr : find(timings, stage, [&](const Arm& arm) {
-      return arm.kind == kind && arm.format == served->arm.format;
-    });
-  };
-  const ArmTiming* load = of_kind(Kind::kLoadOnly);
-  const ArmTiming* math = of_kind(Kind::kMathOnly);
-  if (served == nullptr || stream == nullptr) return {"none", "needs the served and stream arms"};
-
-  const double us = served->graph.median;
-  const double of_roof = us / stream->graph.median;
-  std::string text = format("served takes %.2f of stream", of_roof);
-  if (load != nullptr) text += format(", loads alone %.2f of served", load->graph.median / us);
-  if (math != nullptr) text += format(", math alone %.2f of served", math->graph.median / us);
-  if (of_roof <= kRoof) return {"at the roof", text};
-  if (load == nullptr || math == nullptr) {
-    return {"above the roof", text + "; loadonly and mathonly would tell why"};
-  }
-  const double load_share = load->graph.median / us;
-  const double math_share = math->graph.median / us;
-  const std::string verdict = load_share >= math_share ? "access pattern" : "instruction stream";
-  if (std::max(load_share, math_share) < kAlone) {
-    text += "; neither alone explains the time: loads and math overlap poorly";
-  }
-  return {verdict, text};
 }
 
 }  // namespace memra::bench

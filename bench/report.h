@@ -15,12 +15,6 @@ namespace memra::bench {
 // Which of the two ways of timing a figure comes from.
 enum class Mode { kStream, kGraph };
 
-// What holds a stage's baseline back, read from the ratios of its times.
-struct Reading {
-  std::string verdict;  // "at the roof", "access pattern", "instruction stream", or why none
-  std::string text;
-};
-
 // All of a run, as far as it got.
 struct Results {
   const Options* options = nullptr;
@@ -35,7 +29,6 @@ struct Results {
 void print_setup(const Results& results);
 void print_identity(const Results& results);
 void print_timings(const Results& results);
-Reading read_stage(const std::vector<ArmTiming>& timings, Stage stage);
 
 // To results.options->json_path. Throws Failure where the file cannot be written.
 void write_json(const Results& results);

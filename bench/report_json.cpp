@@ -2,6 +2,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "reading.h"
 #include "report.h"
 
 namespace memra::bench {
@@ -88,12 +89,10 @@ void write_json(const Results& results) {
                                    {"stream_us", to_json(timing.stream)},
                                    {"graph_us", to_json(timing.graph)}});
   }
-  if (!results.timings.empty()) {
-    for (const Stage stage : {Stage::kGateUp, Stage::kDown}) {
-      const Reading reading = read_stage(results.timings, stage);
-      document["reading"][stage_name(stage)] = {{"verdict", reading.verdict},
-                                                {"text", reading.text}};
-    }
+  document["reading"] = json::array();
+  for (const Reading& reading : read_timings(results.timings)) {
+    document["reading"].push_back(
+        {{"arm", reading.arm}, {"verdict", reading.verdict}, {"text", reading.text}});
   }
   // Paths and device names may hold any bytes: they must not make the dump fail.
   const std::string text = document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
