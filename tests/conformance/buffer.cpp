@@ -100,4 +100,14 @@ Bytes Buffer::download(std::int64_t offset, std::int64_t bytes) const {
   return ::testing::AssertionSuccess();
 }
 
+void Input::replace(Bytes contents) {
+  buffer_.upload(contents);
+  contents_ = std::move(contents);
+}
+
+::testing::AssertionResult Input::intact(const char* name) const {
+  if (contents_.empty() || buffer_.download() == contents_) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "the input " << name << " has changed";
+}
+
 }  // namespace memra::test

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "conformance/engine.h"
@@ -71,6 +72,26 @@ class Buffer {
   std::uint8_t* data_ = nullptr;
   std::int64_t bytes_ = 0;
   std::int64_t front_ = 0;  // bytes before the data; 0: no guards
+};
+
+// A buffer that only the test writes, and what it must still hold in the end.
+class Input {
+ public:
+  Input() = default;
+  Input(Engine& engine, Bytes contents, std::int64_t skew = 0)
+      : buffer_(engine, contents, skew), contents_(std::move(contents)) {}
+  template <typename T>
+  Input(Engine& engine, const std::vector<T>& values) : Input(engine, bytes_of(values)) {}
+
+  const Buffer& buffer() const { return buffer_; }
+  std::uint8_t* data() const { return buffer_.data(); }
+  const Bytes& contents() const { return contents_; }
+  void replace(Bytes contents);
+  ::testing::AssertionResult intact(const char* name) const;
+
+ private:
+  Buffer buffer_;
+  Bytes contents_;
 };
 
 }  // namespace memra::test

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "conformance/banks.h"
+
 namespace memra::test {
 
 using reference::BitReport;
@@ -20,21 +22,9 @@ constexpr std::uint64_t kCounterBefore = 5;
 // x and y are aligned to what the ABI asks for and no more.
 constexpr std::int64_t kActivationSkew = 16;
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 std::int64_t slab_alignment(Format format) { return format == Format::kV1 ? 4 : 16; }
 
 }  // namespace
-
-void Input::replace(Bytes contents) {
-  buffer_.upload(contents);
-  contents_ = std::move(contents);
-}
-
-::testing::AssertionResult Input::intact(const char* name) const {
-  if (contents_.empty() || buffer_.download() == contents_) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "the input " << name << " has changed";
-}
 
 std::string variant_name(std::uint32_t variant) {
   constexpr std::pair<std::uint32_t, const char*> kNames[] = {
@@ -68,13 +58,6 @@ DeviceProblem::DeviceProblem(Engine& engine, const MoeProblem& problem, Placemen
 
 DeviceProblem::~DeviceProblem() { memra_moe_layer_destroy(layer_); }
 
-Bytes DeviceProblem::bank_bytes(const reference::Bank& bank, std::int64_t stride) const {
-  Bytes bytes = reference::pack_bank(bank.slabs, stride);
-  // The bank ends with its last slab, not with a gap.
-  bytes.resize(bytes.size() - at(stride - reference::slab_bytes(bank.rows, bank.cols)));
-  return bytes;
-}
-
 void DeviceProblem::upload_bank(Plane plane) {
   const reference::Bank& source = problem_.banks[plane];
   Bank& bank = banks_[plane];
@@ -83,7 +66,7 @@ void DeviceProblem::upload_bank(Plane plane) {
     const std::int64_t gap =
         placement_.slabs == Slabs::kStrided ? slab_alignment(source.format) : 0;
     bank.stride = reference::slab_bytes(source.rows, source.cols) + gap;
-    bank.inputs.emplace_back(engine_, bank_bytes(source, bank.stride), skew);
+    bank.inputs.emplace_back(engine_, bank_bytes(source.slabs, bank.stride), skew);
     for (std::int64_t e = 0; e < problem_.n_local; ++e)
       bank.slabs.push_back(bank.inputs[0].data() + e * bank.stride);
   } else {
@@ -320,7 +303,7 @@ void DeviceProblem::replace_slabs(const MoeProblem& problem) {
     Bank& bank = banks_[plane];
     const reference::Bank& source = problem.banks[plane];
     if (bank.stride != 0) {
-      bank.inputs[0].replace(bank_bytes(source, bank.stride));
+      bank.inputs[0].replace(bank_bytes(source.slabs, bank.stride));
       continue;
     }
     for (std::size_t e = 0; e < source.slabs.size(); ++e)

@@ -11,26 +11,6 @@
 
 namespace memra::test {
 
-// A buffer that only the test writes, and what it must still hold in the end.
-class Input {
- public:
-  Input() = default;
-  Input(Engine& engine, Bytes contents, std::int64_t skew = 0)
-      : buffer_(engine, contents, skew), contents_(std::move(contents)) {}
-  template <typename T>
-  Input(Engine& engine, const std::vector<T>& values) : Input(engine, bytes_of(values)) {}
-
-  const Buffer& buffer() const { return buffer_; }
-  std::uint8_t* data() const { return buffer_.data(); }
-  const Bytes& contents() const { return contents_; }
-  void replace(Bytes contents);
-  ::testing::AssertionResult intact(const char* name) const;
-
- private:
-  Buffer buffer_;
-  Bytes contents_;
-};
-
 // How the slabs lie in memory, and how the layer learns of them.
 enum class Slabs {
   kPacked,    // one base, stride 0
@@ -111,7 +91,6 @@ class DeviceProblem {
   };
 
   std::int64_t tokens_of(const Call& call) const;
-  Bytes bank_bytes(const reference::Bank& bank, std::int64_t stride) const;
   void upload_bank(reference::Plane plane);
   void upload_tables();
   void create_layer();
