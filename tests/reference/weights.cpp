@@ -53,7 +53,8 @@ std::uint8_t nearest_ue4m3(float x) {
 std::uint8_t nearest_e2m1(float x) {
   if (x != x) return 0;
   const std::uint8_t magnitude = nearest(std::fabs(x), 8, e2m1_value);
-  return static_cast<std::uint8_t>(magnitude | (std::signbit(x) ? 8 : 0));
+  // Zero has one code: 8 is never made.
+  return static_cast<std::uint8_t>(magnitude | (std::signbit(x) && magnitude != 0 ? 8 : 0));
 }
 
 float choose_expert_scale(std::span<const float> values) {
