@@ -15,13 +15,15 @@ constexpr int64_t kMaxBlocks = 1 << 30;
 
 constexpr bool is_v2(memra_format format) { return format == MEMRA_NVFP4_V2; }
 
-// The bits of a variant that choose a kernel among those that exist. Mixed formats have no ILP
-// form, and the probes' arms exist for what is timed: ILP and lane-major.
+// The bits of a variant that choose a kernel among those that exist. Mixed formats have no ILP form,
+// the accumulators of shared pairs leave no registers to load ahead into, and the probes' arms exist
+// for what is timed: ILP and lane-major.
 uint32_t gate_up_key(RowsArm arm, bool gate_v2, bool up_v2, uint32_t variant) {
   constexpr uint32_t kIlp = MEMRA_ROWS_ILP, kLane = MEMRA_ROWS_LANE_MAJOR;
   if (gate_v2 != up_v2) return variant & MEMRA_ROWS_DEDUP_ORDER;
   if (arm != RowsArm::kServed) return (variant & kLane) != 0 ? kLane : kIlp;
-  return variant & (kIlp | kLane | MEMRA_ROWS_DEDUP_ORDER);
+  const bool shared = (variant & MEMRA_ROWS_DEDUP_ORDER) != 0;
+  return variant & (kLane | (shared ? uint32_t{MEMRA_ROWS_DEDUP_ORDER} : kIlp));
 }
 
 uint32_t down_key(RowsArm arm, uint32_t variant) {

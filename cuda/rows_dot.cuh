@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "numerics/dot.h"
 #include "numerics/nvfp4_layout.h"
@@ -215,7 +216,8 @@ __device__ __forceinline__ void block_dots_v2(const DecodeConstants& k,
                                               Dots<kPlanes, kPairs>& dots) {
   const int groups = static_cast<int>(o.in / numerics::kGroupValues);
   const int tiles = static_cast<int>(LayoutV2::tiles(o.in));
-  const int row = lane / 4, quad = lane % 4;
+  const int quad = lane % 4;
+  const int half_slot = lane / 4 * 2 + quad;  // in the half tile at the end
   const uint8_t* codes[kPlanes];
   const uint8_t* scales[kPlanes];
 #pragma unroll
@@ -225,10 +227,6 @@ __device__ __forceinline__ void block_dots_v2(const DecodeConstants& k,
   }
   float acc[kPlanes][kPairs][kLaneClasses] = {};
 
-  const auto load = [&](int p, int c) {
-    const int width = groups - 4 * c >= 4 ? 4 : 2;
-    return WeightSource<kArm>::v2(codes[p], scales[p], c, row * width + quad);
-  };
   const auto multiply = [&](const WeightGroup (&w)[kPlanes], int c, int j) {
 #pragma unroll
     for (int n = 0; n < kPairs; ++n) {
@@ -241,24 +239,32 @@ __device__ __forceinline__ void block_dots_v2(const DecodeConstants& k,
     }
   };
 
-  for (int c0 = 0; c0 < tiles; c0 += kLaneClasses) {
+  // Eight tiles, one of each class. While they are whole there is no branch between them, so that
+  // loads and arithmetic of several overlap.
+  const auto round = [&](int c0, [[maybe_unused]] auto whole) {
+    constexpr bool kWhole = decltype(whole)::value;
+    const auto mine = [&](int j) { return kWhole || 4 * (c0 + j) + quad < groups; };
+    const auto load = [&](int p, int c) {
+      const int slot = kWhole || groups - 4 * c >= 4 ? lane : half_slot;
+      return WeightSource<kArm>::v2(codes[p], scales[p], c, slot);
+    };
     if constexpr (kAhead) {
       WeightGroup w[kLaneClasses][kPlanes];
 #pragma unroll
       for (int j = 0; j < kLaneClasses; ++j) {
-        if (4 * (c0 + j) + quad < groups) {
+        if (mine(j)) {
 #pragma unroll
           for (int p = 0; p < kPlanes; ++p) w[j][p] = load(p, c0 + j);
         }
       }
 #pragma unroll
       for (int j = 0; j < kLaneClasses; ++j) {
-        if (4 * (c0 + j) + quad < groups) multiply(w[j], c0 + j, j);
+        if (mine(j)) multiply(w[j], c0 + j, j);
       }
     } else {
 #pragma unroll
       for (int j = 0; j < kLaneClasses; ++j) {
-        if (4 * (c0 + j) + quad < groups) {
+        if (mine(j)) {
           WeightGroup w[kPlanes];
 #pragma unroll
           for (int p = 0; p < kPlanes; ++p) w[p] = load(p, c0 + j);
@@ -266,7 +272,10 @@ __device__ __forceinline__ void block_dots_v2(const DecodeConstants& k,
         }
       }
     }
-  }
+  };
+  int c0 = 0;
+  for (; 4 * (c0 + kLaneClasses) <= groups; c0 += kLaneClasses) round(c0, std::true_type{});
+  if (c0 < tiles) round(c0, std::false_type{});
 
 #pragma unroll
   for (int p = 0; p < kPlanes; ++p) {

@@ -10,7 +10,7 @@ namespace memra::cuda {
 namespace {
 
 template <Format kFormat, bool kLaneMajor, bool kAhead, RowsArm kArm>
-__global__ void __launch_bounds__(512) rows_down_kernel(const __grid_constant__ DownParams p) {
+__global__ void __launch_bounds__(512, 1) rows_down_kernel(const __grid_constant__ DownParams p) {
   __shared__ float slot_dot[MEMRA_MAX_TOP_K][kRowBlock];
   __shared__ float slot_scale[MEMRA_MAX_TOP_K];
   __shared__ bool slot_live[MEMRA_MAX_TOP_K];

@@ -177,20 +177,23 @@ __device__ __forceinline__ void consume(const DownParams& p, Control& c, const u
       const uint32_t offset = static_cast<uint32_t>(at.stage) * whole;
       const auto* q = reinterpret_cast<const int8_t*>(first_q + offset);
       const auto* d = reinterpret_cast<const float*>(first_q + offset + p.in);
-      for (int c0 = w; c0 < tiles; c0 += kLaneClasses) {
+      const auto step = [&](int i, int tile) {
+        const WeightGroup weights =
+            load_tile<kArm>(first_codes + offset, first_scales + offset, tile);
+        ActivationGroup a{};
+        if constexpr (kArm != RowsArm::kLoadOnly) a = load_activations<true>(q, d, 4 * tile + quad);
+        accumulate<kArm>(k, acc[i], weights, a);
+      };
+      // Without branches between them, several tiles overlap.
+      int base = w;
+#pragma unroll 2
+      for (; base + kLaneClasses - w <= tiles; base += kLaneClasses) {
 #pragma unroll
-        for (int i = 0; i < kChains; ++i) {
-          const int tile = c0 + kGroupWarps * i;
-          if (tile < tiles) {
-            const WeightGroup weights =
-                load_tile<kArm>(first_codes + offset, first_scales + offset, tile);
-            ActivationGroup a{};
-            if constexpr (kArm != RowsArm::kLoadOnly) {
-              a = load_activations<true>(q, d, 4 * tile + quad);
-            }
-            accumulate<kArm>(k, acc[i], weights, a);
-          }
-        }
+        for (int i = 0; i < kChains; ++i) step(i, base + kGroupWarps * i);
+      }
+#pragma unroll
+      for (int i = 0; i < kChains; ++i) {
+        if (base + kGroupWarps * i < tiles) step(i, base + kGroupWarps * i);
       }
     }
 #pragma unroll

@@ -172,7 +172,7 @@ struct Activations<kShared> {
   }
 };
 
-// kFull: every warp has exactly kSteps whole tiles.
+// kFull: every warp has as many whole tiles, kSteps where that is not kShared.
 template <int kSteps, bool kFull, RowsArm kArm>
 __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8_t* ring,
                                         int stages, int warp, int lane) {
@@ -336,16 +336,20 @@ constexpr RingKernel kKernels[] = {
     entry<3, true>(),
     entry<4, true>(),
     entry<kMaxResidentSteps, false>(),
+    entry<kShared, true>(),
     entry<kShared, false>(),
     entry<4, true, RowsArm::kLoadOnly>(),
+    entry<kShared, true, RowsArm::kLoadOnly>(),
     entry<kShared, false, RowsArm::kLoadOnly>(),
     entry<4, true, RowsArm::kMathOnly>(),
+    entry<kShared, true, RowsArm::kMathOnly>(),
     entry<kShared, false, RowsArm::kMathOnly>(),
 };
 
 bool takes(const RingKernel& k, int64_t in) {
-  if (k.steps == kShared) return true;
-  const int64_t whole = static_cast<int64_t>(k.steps) * kLaneClasses * numerics::kV2TileColumns;
+  constexpr int64_t kRound = kLaneClasses * numerics::kV2TileColumns;
+  if (k.steps == kShared) return !k.full || in % kRound == 0;
+  const int64_t whole = k.steps * kRound;
   return k.full ? in == whole : in <= whole;
 }
 
