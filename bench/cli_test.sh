@@ -37,6 +37,7 @@ expect 2 "no model 'nonsense'" --model nonsense
 expect 2 "--hidden 100 is no multiple of 64" --hidden 100
 expect 2 "--top-k 9 is more than --experts 8" --experts 8 --top-k 9
 expect 2 "iters" 0
+expect 2 "-1 is not a positive number" --limit -1
 expect 2 "" --no-such-option
 expect 2 "" --gguf somewhere
 expect 2 "" --backend tpu

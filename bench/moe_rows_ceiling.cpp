@@ -61,6 +61,7 @@ int run(Options options, const std::vector<Arm>& arms) {
   progress.clear();
 
   Results results;
+  if (options.json_path == "-") results.out = stderr;
   results.options = &options;
   results.session = &session;
   results.data = &data;
@@ -70,7 +71,7 @@ int run(Options options, const std::vector<Arm>& arms) {
   results.identity = check_identity(session, data, launcher, arms, options.activation, &progress);
   progress.clear();
   print_identity(results);
-  std::fflush(stdout);
+  std::fflush(results.out);
   if (results.identity.any_differs() || results.identity.any_vacuous()) results.status = kFailed;
 
   results.timings = time_arms(session, data, launcher, arms, options.activation, options.iters,

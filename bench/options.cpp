@@ -69,6 +69,20 @@ void apply_model(const ModelShape& model, const Given& given, Options* options) 
   if (absent(given.alpha) && model.alpha > 0) options->activation.alpha = model.alpha;
 }
 
+CLI::Validator positive_number() {
+  const auto check = [](const std::string& text) {
+    float value = 0;
+    const bool good = CLI::detail::lexical_cast(text, value) && value > 0;
+    return good ? std::string() : text + " is not a positive number";
+  };
+  return CLI::Validator(check, "");
+}
+
+// The help names no ranges: a value outside is answered with its range.
+CLI::Validator range(int64_t low, int64_t high) {
+  return CLI::Range(low, high).description("");
+}
+
 ParseResult usage_error(const std::string& text) {
   std::fprintf(stderr, "moe-rows-ceiling: %s\nRun with --help for more information.\n",
                text.c_str());
@@ -88,15 +102,15 @@ ParseResult parse_options(int argc, char** argv, Options* options) {
   CLI::App app{kDescription, "moe-rows-ceiling"};
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
-  const CLI::Range positive(1, 1 << 30);
-  const CLI::Range sizes(int64_t{1}, int64_t{MEMRA_MAX_DIMENSION});
+  const CLI::Validator positive = range(1, 1 << 30);
+  const CLI::Validator sizes = range(1, MEMRA_MAX_DIMENSION);
 
   app.add_option("iters", options->iters, "samples per figure (GPU 7, CPU 5)")->check(positive);
   app.add_option("reps", options->reps, "launches per sample (GPU 100, CPU 3)")->check(positive);
   app.add_option("copies", options->copies,
                  "slab sets that launches rotate over (GPU 4, CPU 2); more are taken where they "
                  "would not fill the caches")
-      ->check(CLI::Range(1, 4096));
+      ->check(range(1, 4096));
 
   Given given = {};
   Shape& shape = options->shape;
@@ -104,20 +118,20 @@ ParseResult parse_options(int argc, char** argv, Options* options) {
   given.intermediate =
       app.add_option("--intermediate", shape.intermediate_size, "intermediate_size (2048)")
           ->check(sizes);
-  given.experts = app.add_option("--experts", shape.n_experts, "n_experts (64)")
-                      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  given.experts =
+      app.add_option("--experts", shape.n_experts, "n_experts (64)")->check(range(1, 1 << 20));
   given.top_k = app.add_option("--top-k", shape.top_k, "experts per token (8)")
-                    ->check(CLI::Range(int64_t{1}, int64_t{MEMRA_MAX_TOP_K}));
+                    ->check(range(1, MEMRA_MAX_TOP_K));
   app.add_option("--tokens", shape.tokens, "tokens of a launch (1)")
-      ->check(CLI::Range(int64_t{1}, int64_t{MEMRA_ROWS_MAX_TOKENS}));
+      ->check(range(1, MEMRA_ROWS_MAX_TOKENS));
   given.activation =
       app.add_option("--activation", options->activation.kind,
                      "swiglu, preclamp, postclamp or oai (preclamp)")
           ->transform(CLI::CheckedTransformer(kActivations, CLI::ignore_case).description(""));
   given.limit = app.add_option("--limit", options->activation.limit, "clamp limit (7)")
-                    ->check(CLI::PositiveNumber);
+                    ->check(positive_number());
   given.alpha = app.add_option("--alpha", options->activation.alpha, "alpha of oai (1.702)")
-                    ->check(CLI::PositiveNumber);
+                    ->check(positive_number());
   app.add_option("--model", options->model, "dimensions of a published model, see --list-models");
   auto* gguf =
       app.add_option("--gguf", options->gguf_path,
@@ -130,14 +144,15 @@ ParseResult parse_options(int argc, char** argv, Options* options) {
   }
   app.add_option("--backend", options->backend, "auto, cuda or cpu (auto)")
       ->transform(CLI::CheckedTransformer(kBackends, CLI::ignore_case).description(""));
-  app.add_option("--device", options->device, "CUDA device (0)")->check(CLI::NonNegativeNumber);
+  app.add_option("--device", options->device, "CUDA device (0)")->check(range(0, 1 << 20));
   app.add_option("--threads", options->threads, "CPU threads (all)")->check(positive);
   app.add_option("--arms", options->arms,
                  "comma-separated parts of arm names, such as gate_up.v2,stream; the served arms "
                  "always run");
   app.add_flag("--inputs-stable", options->inputs_stable,
                "tell the kernels that ids, tables and slabs are stable, so that they may prefetch");
-  app.add_option("--json", options->json_path, "also write the results to this file ('-': stdout)");
+  app.add_option("--json", options->json_path,
+                 "also write the results to this file ('-': stdout, and the text to stderr)");
   bool list = false;
   app.add_flag("--list-models", list, "print the models that --model knows");
   app.set_version_flag("--version", [] {

@@ -18,9 +18,9 @@ std::string ratio(const ArmTiming& timing, const ArmTiming* to, Mode mode) {
 
 void print_mode(const Results& results, Stage stage, Mode mode) {
   const bool is_down = stage == Stage::kDown;
-  std::printf("\n%s, %s: %.1f MB of weights a launch\n", stage_name(stage),
-              mode == Mode::kGraph ? "replayed as a graph" : "as a stream of launches",
-              results.data->launch_bytes(is_down) / 1e6);
+  std::fprintf(results.out, "\n%s, %s: %.1f MB of weights a launch\n", stage_name(stage),
+               mode == Mode::kGraph ? "replayed as a graph" : "as a stream of launches",
+               results.data->launch_bytes(is_down) / 1e6);
   const ArmTiming* baseline = find_baseline(results.timings, stage);
   const ArmTiming* stream = find_stream(results.timings, stage);
   Table table({"arm", "us", "min", "max", "spread %", "GB/s", "x served", "x stream"});
@@ -34,7 +34,7 @@ void print_mode(const Results& results, Stage stage, Mode mode) {
                loads ? format("%.1f", timing.bytes / us.median / 1e3) : "-",
                ratio(timing, baseline, mode), ratio(timing, stream, mode)});
   }
-  table.print(stdout);
+  table.print(results.out);
 }
 
 // "served 20.1 us, lane-major 19.0 us (0.95), ...", over the arms that return outputs.
@@ -56,7 +56,7 @@ void print_comparison(const Results& results, Stage stage) {
   if (const ArmTiming* stream = find_stream(results.timings, stage)) {
     line += format("; stream %.2f us", stream->graph.median);
   }
-  std::printf("%s\n", line.c_str());
+  std::fprintf(results.out, "%s\n", line.c_str());
 }
 
 std::string count_cell(uint64_t count, uint64_t total) {
@@ -76,44 +76,48 @@ void print_setup(const Results& results) {
   const DataSet& data = *results.data;
   const memra_engine_properties& engine = results.session->properties();
   const uint32_t version = memra_version();
-  std::printf("moe-rows-ceiling, memra %u.%u.%u\n", version / 10000, version / 100 % 100,
-              version % 100);
+  std::fprintf(results.out, "moe-rows-ceiling, memra %u.%u.%u\n", version / 10000,
+               version / 100 % 100, version % 100);
   if (results.session->on_cpu()) {
-    std::printf("device: CPU, %s, %d threads, %s\n", engine.device_name, engine.cpu_threads,
-                engine.simd);
-    if (engine.fallback_reason[0] != '\0') std::printf("no GPU: %s\n", engine.fallback_reason);
+    std::fprintf(results.out, "device: CPU, %s, %d threads, %s\n", engine.device_name,
+                 engine.cpu_threads, engine.simd);
+    if (engine.fallback_reason[0] != '\0')
+      std::fprintf(results.out, "no GPU: %s\n", engine.fallback_reason);
   } else {
-    std::printf("device: %s (CUDA device %d, compute capability %d.%d, %d multiprocessors)\n",
-                engine.device_name, engine.device, engine.compute_capability / 10,
-                engine.compute_capability % 10, engine.n_multiprocessors);
+    std::fprintf(results.out,
+                 "device: %s (CUDA device %d, compute capability %d.%d, %d multiprocessors)\n",
+                 engine.device_name, engine.device, engine.compute_capability / 10,
+                 engine.compute_capability % 10, engine.n_multiprocessors);
   }
   const std::string model = options.model.empty() ? "" : options.model + ": ";
-  std::printf("shape: %s%lld -> %lld, %lld experts, top_k %lld, %lld token%s; %s", model.c_str(),
-              static_cast<long long>(shape.hidden_size),
-              static_cast<long long>(shape.intermediate_size),
-              static_cast<long long>(shape.n_experts), static_cast<long long>(shape.top_k),
-              static_cast<long long>(shape.tokens), shape.tokens == 1 ? "" : "s",
-              activation_name(options.activation.kind));
-  if (is_clamped(options.activation.kind)) std::printf(", limit %g", options.activation.limit);
-  std::printf("\nweights: %s; a launch touches %lld experts\n", results.weights.c_str(),
-              static_cast<long long>(data.unique_experts()));
+  std::fprintf(results.out, "shape: %s%lld -> %lld, %lld experts, top_k %lld, %lld token%s; %s",
+               model.c_str(), static_cast<long long>(shape.hidden_size),
+               static_cast<long long>(shape.intermediate_size),
+               static_cast<long long>(shape.n_experts), static_cast<long long>(shape.top_k),
+               static_cast<long long>(shape.tokens), shape.tokens == 1 ? "" : "s",
+               activation_name(options.activation.kind));
+  if (is_clamped(options.activation.kind))
+    std::fprintf(results.out, ", limit %g", options.activation.limit);
+  std::fprintf(results.out, "\nweights: %s; a launch touches %lld experts\n",
+               results.weights.c_str(), static_cast<long long>(data.unique_experts()));
   for (const bool is_down : {false, true}) {
     const auto copies = data.copies().of(is_down);
-    std::printf("%s: %lld slab sets of %.1f MB, %.0f MB in rotation\n",
-                stage_name(is_down ? Stage::kDown : Stage::kGateUp), static_cast<long long>(copies),
-                data.launch_bytes(is_down) / 1e6,
-                static_cast<double>(copies) * data.launch_bytes(is_down) / 1e6);
+    std::fprintf(results.out, "%s: %lld slab set%s of %.1f MB, %.0f MB in rotation\n",
+                 stage_name(is_down ? Stage::kDown : Stage::kGateUp),
+                 static_cast<long long>(copies), copies == 1 ? "" : "s",
+                 data.launch_bytes(is_down) / 1e6,
+                 static_cast<double>(copies) * data.launch_bytes(is_down) / 1e6);
   }
-  std::printf("samples: %d, at least %d launches each%s\n", options.iters, options.reps,
-              options.inputs_stable ? "; inputs declared stable" : "");
+  std::fprintf(results.out, "samples: %d, at least %d launches each%s\n", options.iters,
+               options.reps, options.inputs_stable ? "; inputs declared stable" : "");
   if (data.invalid_scales() > 0) {
-    std::printf("note: %llu scale codes of the weights are invalid and count as 0\n",
-                static_cast<unsigned long long>(data.invalid_scales()));
+    std::fprintf(results.out, "note: %llu scale codes of the weights are invalid and count as 0\n",
+                 static_cast<unsigned long long>(data.invalid_scales()));
   }
 }
 
 void print_identity(const Results& results) {
-  std::printf("\nidentity: outputs whose bits differ from served\n");
+  std::fprintf(results.out, "\nidentity: outputs whose bits differ from served\n");
   Table table({"arm", "outputs", "differ (clamp)", "differ (no clamp)", "non-zero", "saturated",
                "NaN", "verdict"});
   for (const IdentityRow& row : results.identity.rows) {
@@ -127,11 +131,11 @@ void print_identity(const Results& results) {
                : row.differing() > 0 ? "DIFFERS"
                                      : "equal"});
   }
-  table.print(stdout);
+  table.print(results.out);
   if (results.identity.any_vacuous()) {
-    std::printf(
-        "VACUOUS: equal bits of degenerate outputs prove nothing (any NaN, or half of the "
-        "outputs zero or saturated)\n");
+    std::fprintf(results.out,
+                 "VACUOUS: equal bits of degenerate outputs prove nothing (any NaN, or half of the "
+                 "outputs zero or saturated)\n");
   }
 }
 
@@ -140,13 +144,13 @@ void print_timings(const Results& results) {
     for (const Mode mode : {Mode::kStream, Mode::kGraph})
       print_mode(results, stage, mode);
   }
-  std::printf("\nus per launch in the graph (ratio to served):\n");
+  std::fprintf(results.out, "\nus per launch in the graph (ratio to served):\n");
   for (const Stage stage : {Stage::kGateUp, Stage::kDown})
     print_comparison(results, stage);
-  std::printf("\nreading:\n");
+  std::fprintf(results.out, "\nreading:\n");
   for (const Reading& reading : read_timings(results.timings)) {
-    std::printf("%s: %s (%s)\n", std::string(reading.arm).c_str(), reading.verdict.c_str(),
-                reading.text.c_str());
+    std::fprintf(results.out, "%s: %s (%s)\n", std::string(reading.arm).c_str(),
+                 reading.verdict.c_str(), reading.text.c_str());
   }
 }
 

@@ -1,6 +1,7 @@
 // The probe's findings, for people and as JSON.
 #pragma once
 
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ enum class Mode { kStream, kGraph };
 
 // All of a run, as far as it got.
 struct Results {
+  std::FILE* out = stdout;  // stderr where stdout takes the JSON
   const Options* options = nullptr;
   const Session* session = nullptr;
   const DataSet* data = nullptr;
