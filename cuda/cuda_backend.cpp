@@ -89,6 +89,7 @@ CudaBackend::~CudaBackend() {
   shutdown();
   if (upload_stream_ == nullptr || !context_->intact()) return;
   const ContextGuard guard(*context_);
+  const RelaxedCapture relaxed(context_->driver());
   if (guard.ok()) cudaStreamDestroy(upload_stream_);
 }
 

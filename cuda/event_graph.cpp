@@ -17,6 +17,7 @@ Status CudaEvent::create(const std::shared_ptr<Context>& context, std::unique_pt
 CudaEvent::~CudaEvent() {
   if (handle_ == nullptr || !context_->intact()) return;
   const ContextGuard guard(*context_);
+  const RelaxedCapture relaxed(context_->driver());
   if (guard.ok()) cudaEventDestroy(handle_);
 }
 
@@ -72,6 +73,7 @@ Status CudaGraph::create(const std::shared_ptr<Context>& context, cudaGraph_t so
 CudaGraph::~CudaGraph() {
   if (handle_ == nullptr || !context_->intact()) return;
   const ContextGuard guard(*context_);
+  const RelaxedCapture relaxed(context_->driver());
   if (guard.ok()) cudaGraphExecDestroy(handle_);
 }
 
