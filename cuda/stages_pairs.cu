@@ -19,7 +19,7 @@ struct Shared {
   uint8_t has_slabs[kMaxFlags];
 };
 
-__device__ bool has_slabs(const PreparePairsArgs& args, uint32_t expert) {
+__device__ inline bool has_slabs(const PreparePairsArgs& args, uint32_t expert) {
   bool all = true;
   for (int plane = 0; plane < kPlanes; ++plane) {
     all = all && args.expert_ptrs[plane * args.n_local_experts + expert] != nullptr;
@@ -27,7 +27,7 @@ __device__ bool has_slabs(const PreparePairsArgs& args, uint32_t expert) {
   return all;
 }
 
-__device__ uint32_t local_expert(const PreparePairsArgs& args, int32_t id) {
+__device__ inline uint32_t local_expert(const PreparePairsArgs& args, int32_t id) {
   const int64_t expert = id - args.local_expert_offset;
   const bool is_local = id < args.n_experts && expert >= 0 && expert < args.n_local_experts;
   return is_local ? static_cast<uint32_t>(expert) : kSkipped;
@@ -35,8 +35,8 @@ __device__ uint32_t local_expert(const PreparePairsArgs& args, int32_t id) {
 
 // The place of `pair` among all pairs sorted by (key, pair): how many come before it. Every block
 // counts over all pairs; n_pairs is at most 65536, and nothing has to be kept between blocks.
-__device__ int32_t rank_of(const PreparePairsArgs& args, int64_t n_pairs, int64_t pair,
-                           uint32_t key, Shared& shared) {
+__device__ inline int32_t rank_of(const PreparePairsArgs& args, int64_t n_pairs, int64_t pair,
+                                  uint32_t key, Shared& shared) {
   const bool one_block = gridDim.x == 1;
   if (!one_block) {
     for (int64_t e = threadIdx.x; e < min(args.n_local_experts, int64_t{kMaxFlags});

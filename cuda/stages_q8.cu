@@ -30,7 +30,7 @@ constexpr bool interleaving_is_lane_major() {
 }
 static_assert(interleaving_is_lane_major());
 
-__device__ uint2 interleave(uint32_t low, uint32_t high) {
+__device__ inline uint2 interleave(uint32_t low, uint32_t high) {
   return make_uint2(byte_permute(low, high, 0x5140), byte_permute(low, high, 0x7362));
 }
 

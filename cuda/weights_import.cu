@@ -20,7 +20,7 @@ struct ImportParams {
 };
 
 // Four nibbles to the low halves of four bytes.
-__device__ uint32_t spread_nibbles(uint32_t nibbles) {
+__device__ inline uint32_t spread_nibbles(uint32_t nibbles) {
   uint32_t spread = nibbles & 0xFFFFu;
   spread = (spread | spread << 8) & 0x00FF00FFu;
   return (spread | spread << 4) & 0x0F0F0F0Fu;
