@@ -39,24 +39,6 @@ std::vector<Slab> random_slabs(std::uint64_t seed, Format format, std::int64_t n
   return slabs;
 }
 
-::testing::AssertionResult same_bytes(const Bytes& expected, const Bytes& actual) {
-  if (expected == actual) return ::testing::AssertionSuccess();
-  if (expected.size() != actual.size()) {
-    return ::testing::AssertionFailure()
-           << actual.size() << " bytes where " << expected.size() << " are expected";
-  }
-  std::size_t differing = 0;
-  std::size_t first = expected.size();
-  for (std::size_t i = expected.size(); i-- > 0;) {
-    if (expected[i] == actual[i]) continue;
-    ++differing;
-    first = i;
-  }
-  return ::testing::AssertionFailure()
-         << differing << " of " << expected.size() << " bytes differ; first at " << first
-         << ": expected " << int{expected[first]} << ", got " << int{actual[first]};
-}
-
 Part Part::resolved(std::int64_t of_rows, std::int64_t of_cols) const {
   return {row, rows == 0 ? of_rows - row : rows, col, cols == 0 ? of_cols - col : cols};
 }

@@ -22,9 +22,6 @@ std::vector<reference::Slab> random_slabs(std::uint64_t seed, reference::Format 
                                           std::int64_t n_experts, std::int64_t rows,
                                           std::int64_t cols, bool invalid = false);
 
-// Names the first byte that differs.
-::testing::AssertionResult same_bytes(const Bytes& expected, const Bytes& actual);
-
 // A part of a matrix as the ABI and as the reference take it; zero counts mean the rest.
 struct Part {
   std::int64_t row = 0;

@@ -22,6 +22,24 @@ void copy(const Engine& engine, void* dst, const void* src, std::int64_t bytes) 
 
 }  // namespace
 
+::testing::AssertionResult same_bytes(const Bytes& expected, const Bytes& actual) {
+  if (expected == actual) return ::testing::AssertionSuccess();
+  if (expected.size() != actual.size()) {
+    return ::testing::AssertionFailure()
+           << actual.size() << " bytes where " << expected.size() << " are expected";
+  }
+  std::size_t differing = 0;
+  std::size_t first = expected.size();
+  for (std::size_t i = expected.size(); i-- > 0;) {
+    if (expected[i] == actual[i]) continue;
+    ++differing;
+    first = i;
+  }
+  return ::testing::AssertionFailure()
+         << differing << " of " << expected.size() << " bytes differ; first at " << first
+         << ": expected " << int{expected[first]} << ", got " << int{actual[first]};
+}
+
 Buffer::Buffer(Engine& engine, std::int64_t bytes, std::int64_t skew)
     : engine_(&engine), bytes_(bytes) {
   const bool bands = engine.guards() == Guards::kBands;

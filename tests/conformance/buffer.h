@@ -25,6 +25,9 @@ Bytes bytes_of(const std::vector<T>& values) {
   return bytes_of(std::span<const T>(values));
 }
 
+// Names the first byte that differs.
+::testing::AssertionResult same_bytes(const Bytes& expected, const Bytes& actual);
+
 class Buffer {
  public:
   static constexpr std::int64_t kGuard = 64;
