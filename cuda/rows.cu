@@ -86,11 +86,13 @@ RowsChoice choose_rows(const Device& device, const RowsShape& shape, int64_t tok
     choice.gate_up_variant = MEMRA_ROWS_ILP | MEMRA_ROWS_PACK;
   }
   if (shared) choice.gate_up_variant |= MEMRA_ROWS_ORD;
-  if (is_v2(shape.down_format)) {
+  // On narrow rows the ring's parts are too small to pay for themselves.
+  constexpr int64_t kNarrow = kLaneClasses * numerics::kV2TileColumns;
+  const bool narrow = shape.intermediate_size < kNarrow;
+  choice.down_variant = MEMRA_ROWS_ILP;
+  if (is_v2(shape.down_format) && !narrow) {
     choice.down_variant = MEMRA_ROWS_LANE_MAJOR;
     if (!down_ring_fits(device, shape.intermediate_size)) choice.down_variant |= MEMRA_ROWS_PACK;
-  } else {
-    choice.down_variant = MEMRA_ROWS_ILP;
   }
   if (shared) choice.down_variant |= MEMRA_ROWS_ORD;
   return choice;

@@ -1,11 +1,13 @@
-// Down for V2 and lane-major activations on sm_90 and later: one persistent block an SM.
+// Down for V2 and lane-major activations on sm_90 and later: persistent blocks, two an SM, so that
+// one works while the other waits.
 //
 // The unit of work is a part: 8 rows of one slot's slab, with that pair's activations beside them.
 // A block takes (token, row block) after (token, row block), all slots of each in order; a stage of
 // the ring holds kParts parts that follow one another, whatever top_k is. A group of kGroupWarps
-// warps works on each part: warp w of it takes tiles w, w + kGroupWarps, ..., whole classes of
-// virtual lanes, so that chains are whole. The last warp sums over the group, adds up the slots in
-// order and stores.
+// warps works on each part, at its own pace: warp w of it takes tiles w, w + kGroupWarps, ..., whole
+// classes of virtual lanes, so that chains are whole. (More warps to a part, each with fewer tiles,
+// pay the fixed cost of a part more often: 4 were 10 % slower, 8 were 45 %.) The last warp sums over
+// the group, adds up the slots in order and stores.
 
 #include "launch.h"
 #include "rows_kernels.h"
@@ -15,11 +17,12 @@
 namespace memra::cuda {
 namespace {
 
-constexpr int kConsumerWarps = 16;
+constexpr int kBlocksPerSm = 2;
+constexpr int kConsumerWarps = 8;
 constexpr int kProducerWarp = kConsumerWarps;
 constexpr int kFinisherWarp = kConsumerWarps + 1;
 constexpr int kThreads = (kConsumerWarps + 2) * 32;
-constexpr int kGroupWarps = 4;
+constexpr int kGroupWarps = 2;
 constexpr int kParts = kConsumerWarps / kGroupWarps;
 static_assert(kParts * 4 <= 32, "a producer lane for each piece of each part");
 constexpr int kChains = kLaneClasses / kGroupWarps;  // classes of one warp
@@ -38,8 +41,8 @@ constexpr int32_t kNoPart = -1;
 constexpr int32_t kEnd = -2;
 
 struct Control {
-  uint64_t full[kMaxStages];
-  uint64_t empty[kMaxStages];
+  uint64_t full[kMaxStages][kParts];
+  uint64_t empty[kMaxStages][kParts];
   uint64_t dots_full[kDotSlots];
   uint64_t dots_empty[kDotSlots];
   Part stage_parts[kMaxStages][kParts];
@@ -120,7 +123,7 @@ __device__ __forceinline__ void produce(const DownParams& p, Control& c, uint8_t
     if (g >= kParts || piece < 2) return;
     for (int s = 0; s < filled; ++s) {
       const Part part = c.stage_parts[s][g];
-      if (part.live) load_activation_piece(p, part, place(s), piece, &c.full[s]);
+      if (part.live) load_activation_piece(p, part, place(s), piece, &c.full[s][g]);
     }
   };
 
@@ -128,15 +131,17 @@ __device__ __forceinline__ void produce(const DownParams& p, Control& c, uint8_t
   int filled = 0;
   for (int first = 0; first < n_parts; first += kParts) {
     const Source next = source(first + kParts + g);  // its loads overlap the wait below
-    uint64_t* full = &c.full[at.stage];
-    barrier_wait(&c.empty[at.stage], at.parity);
-    if (g < kParts && piece == 0) c.stage_parts[at.stage][g] = s.part;
-    const unsigned live = __ballot_sync(0xFFFFFFFFu, s.part.live && piece == 0);
-    if (lane == 0) {
-      barrier_arrive_expect(full, static_cast<uint32_t>(__popc(live) * live_bytes));
+    if (g < kParts) {
+      uint64_t* full = &c.full[at.stage][g];
+      barrier_wait(&c.empty[at.stage][g], at.parity);
+      if (piece == 0) {
+        c.stage_parts[at.stage][g] = s.part;
+        barrier_arrive_expect(full, s.part.live ? static_cast<uint32_t>(live_bytes) : 0);
+      }
     }
     __syncwarp();
     if (s.part.live) {
+      uint64_t* full = &c.full[at.stage][g];
       uint8_t* to = place(at.stage);
       if (piece >= 2) {
         if (waited) load_activation_piece(p, s.part, to, piece, full);
@@ -149,10 +154,11 @@ __device__ __forceinline__ void produce(const DownParams& p, Control& c, uint8_t
     s = next;
   }
   if (!waited) late_activations(filled);
-  barrier_wait(&c.empty[at.stage], at.parity);
-  if (lane < kParts) c.stage_parts[at.stage][lane] = {0, 0, kEnd, 0.0f, false};
-  __syncwarp();
-  if (lane == 0) barrier_arrive(&c.full[at.stage]);
+  if (lane < kParts) {
+    barrier_wait(&c.empty[at.stage][lane], at.parity);
+    c.stage_parts[at.stage][lane] = {0, 0, kEnd, 0.0f, false};
+    barrier_arrive(&c.full[at.stage][lane]);
+  }
 }
 
 template <RowsArm kArm>
@@ -170,7 +176,7 @@ __device__ __forceinline__ void consume(const DownParams& p, Control& c, const u
   const DecodeConstants k = DecodeConstants::make();
   RingPosition at(0), slot(1);
   for (;;) {
-    barrier_wait(&c.full[at.stage], at.parity);
+    barrier_wait(&c.full[at.stage][group], at.parity);
     const Part part = c.stage_parts[at.stage][group];
     float acc[kChains] = {};
     if (part.slot >= 0 && part.live) {
@@ -203,7 +209,7 @@ __device__ __forceinline__ void consume(const DownParams& p, Control& c, const u
     }
     __syncwarp();
     if (part.slot != kEnd) {
-      if (lane == 0) barrier_arrive(&c.empty[at.stage]);
+      if (lane == 0) barrier_arrive(&c.empty[at.stage][group]);
       at.advance(stages);
     }
     barrier_wait(&c.dots_empty[slot.stage], slot.parity);
@@ -261,7 +267,7 @@ __device__ __forceinline__ void finish(const DownParams& p, Control& c, int lane
 #endif  // __CUDA_ARCH__ >= 900
 
 template <RowsArm kArm>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     down_ring_kernel([[maybe_unused]] const __grid_constant__ DownParams p,
                      [[maybe_unused]] int stages) {
 #if __CUDA_ARCH__ >= 900
@@ -270,8 +276,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
     for (int i = 0; i < stages; ++i) {
-      barrier_init(&c.full[i], 1);
-      barrier_init(&c.empty[i], kConsumerWarps);
+      for (int g = 0; g < kParts; ++g) {
+        barrier_init(&c.full[i][g], 1);
+        barrier_init(&c.empty[i][g], kGroupWarps);
+      }
     }
     for (int i = 0; i < kDotSlots; ++i) {
       barrier_init(&c.dots_full[i], kConsumerWarps);
@@ -304,9 +312,11 @@ constexpr RingKernel kKernels[] = {
     {RowsArm::kMathOnly, down_ring_kernel<RowsArm::kMathOnly>},
 };
 
+// The hardware keeps 1 KB of an SM's shared memory for each block.
 int64_t ring_capacity(const Device& device) {
-  return static_cast<int64_t>(device.shared_bytes_per_block) -
-         static_cast<int64_t>(sizeof(Control)) - 1024;
+  constexpr int64_t kReserved = 1024;
+  const int64_t of_sm = static_cast<int64_t>(device.shared_bytes_per_block) + kReserved;
+  return of_sm / kBlocksPerSm - kReserved - static_cast<int64_t>(sizeof(Control)) - 128;
 }
 
 int ring_stages(const Device& device, int64_t in) {
@@ -334,7 +344,8 @@ Status down_ring(const Device& device, RowsArm arm, const DownParams& params,
                  const Launch& launch) {
   const int stages = ring_stages(device, params.in);
   const int64_t n_units = params.tokens * (params.rows / kRowBlock);
-  const int64_t blocks = n_units < device.n_multiprocessors ? n_units : device.n_multiprocessors;
+  const int64_t most = static_cast<int64_t>(kBlocksPerSm) * device.n_multiprocessors;
+  const int64_t blocks = n_units < most ? n_units : most;
   const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
                   static_cast<size_t>(stages * stage_bytes(params.in))};
   for (const RingKernel& k : kKernels) {

@@ -33,6 +33,7 @@ constexpr int kMinHidden = kLaneClasses * numerics::kV2TileColumns;
 struct Unit {
   int32_t pair;  // -1: no more
   int32_t row_block;
+  int32_t token;
 };
 
 struct Control {
@@ -88,6 +89,7 @@ struct Work {
 // that issues them in turn cannot keep up.
 __device__ __forceinline__ void produce(const GateUpParams& p, Control& c, uint8_t* ring,
                                         int stages, bool copy, int lane) {
+  const int top_k = static_cast<int>(p.top_k);
   if (!p.prefetch) dependency_wait();
   bool waited = !p.prefetch;
   RingPosition at(1);
@@ -106,7 +108,7 @@ __device__ __forceinline__ void produce(const GateUpParams& p, Control& c, uint8
     uint64_t* full = &c.full[at.stage];
     barrier_wait(&c.empty[at.stage], at.parity);
     if (lane == 0) {
-      c.stage_unit[at.stage] = {work.pair, work.row_block};
+      c.stage_unit[at.stage] = {work.pair, work.row_block, work.pair / top_k};
       if (copy) {
         barrier_arrive_expect(full, static_cast<uint32_t>(stage_bytes(p.in)));
       } else {
@@ -125,7 +127,7 @@ __device__ __forceinline__ void produce(const GateUpParams& p, Control& c, uint8
   }
   if (lane == 0) {
     barrier_wait(&c.empty[at.stage], at.parity);
-    c.stage_unit[at.stage] = {-1, 0};
+    c.stage_unit[at.stage] = {-1, 0, 0};
     barrier_arrive(&c.full[at.stage]);
   }
 }
@@ -179,7 +181,6 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8
   const int plane = warp / kPlaneWarps, lane_class = warp % kPlaneWarps;
   const int quad = lane % 4;
   const int groups = static_cast<int>(p.in / numerics::kGroupValues);
-  const int top_k = static_cast<int>(p.top_k);
   const uint32_t unit_bytes = static_cast<uint32_t>(stage_bytes(p.in));
   const uint8_t* first_codes = ring + plane * block_bytes(p.in) +
                                lane_class * numerics::kV2TileCodeBytes +
@@ -194,23 +195,23 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8
   uint8_t* mine = ring + stages * stage_bytes(p.in) + warp * steps * kTileActivationBytes;
   Activations<kSteps> activations;
   int token = -1;
-  const auto load_activations_of = [&](int pair) {
+  const auto load_activations_of = [&](int wanted) {
     if constexpr (kArm != RowsArm::kLoadOnly) {
-      if (pair / top_k == token) return;
-      token = pair / top_k;
+      if (wanted == token) return;
+      token = wanted;
       activations.load(p.q + token * p.in, p.d + static_cast<int64_t>(token) * groups, lane_class,
                        lane, groups, mine);
     }
   };
   // The first ones arrive while the first weights are on their way.
-  load_activations_of(max(Work(p, blockIdx.x).pair, 0));
+  load_activations_of(max(Work(p, blockIdx.x).pair, 0) / static_cast<int>(p.top_k));
   RingPosition at(0), slot(1);
   for (;;) {
     barrier_wait(&c.full[at.stage], at.parity);
     const Unit unit = c.stage_unit[at.stage];
     float acc = 0.0f;
     if (unit.pair >= 0) {
-      load_activations_of(unit.pair);
+      load_activations_of(unit.token);
       const uint8_t* codes = first_codes + static_cast<uint32_t>(at.stage) * unit_bytes;
       const uint8_t* scales = first_scales + static_cast<uint32_t>(at.stage) * unit_bytes;
       const auto step = [&](int i) {
