@@ -109,16 +109,20 @@ int64_t slab_alignment(memra_format format) {
   return format == MEMRA_NVFP4_V2 ? numerics::kV2SlabAlignment : numerics::kV1SlabAlignment;
 }
 
+Status take_elements(int64_t* stride, int64_t dense, int64_t smallest, int64_t multiple,
+                     const Name& name) {
+  if (*stride == 0) *stride = dense;
+  // The bound keeps the bytes inside int64.
+  constexpr int64_t kHighest = std::numeric_limits<int64_t>::max() / 16;
+  if (*stride >= smallest && *stride <= kHighest && *stride % multiple == 0) return MEMRA_OK;
+  Failure failure = invalid(name);
+  failure << " is " << *stride << ": legal is 0, or at least " << smallest << " elements";
+  if (multiple > 1) failure << " and a multiple of " << multiple << " (16 bytes)";
+  return failure;
+}
+
 Status take_row_stride(int64_t* stride, int64_t columns, int64_t element_bytes, const Name& name) {
-  if (*stride == 0) *stride = columns;
-  const int64_t multiple = 16 / element_bytes;
-  // The bound keeps the bytes of a row inside int64.
-  const int64_t highest = std::numeric_limits<int64_t>::max() / 16;
-  if (*stride < columns || *stride > highest || *stride % multiple != 0) {
-    return invalid(name) << " is " << *stride << ": legal is 0, or at least " << columns
-                         << " and a multiple of " << multiple << " (16 bytes)";
-  }
-  return MEMRA_OK;
+  return take_elements(stride, columns, columns, 16 / element_bytes, name);
 }
 
 Status take_stride(uint64_t* stride, uint64_t packed, uint64_t smallest, uint64_t multiple,

@@ -50,7 +50,10 @@ Status check_activation(memra_activation activation, float limit, float alpha);
 int64_t dtype_bytes(memra_dtype dtype);
 int64_t slab_alignment(memra_format format);
 
-// Elements between rows of `columns`: 0 becomes columns; else at least that, 16 bytes aligned.
+// Elements between rows or matrices: 0 becomes `dense`; else at least `smallest` and a multiple.
+Status take_elements(int64_t* stride, int64_t dense, int64_t smallest, int64_t multiple,
+                     const Name& name);
+// Elements between rows of activations, which begin at multiples of 16 bytes.
 Status take_row_stride(int64_t* stride, int64_t columns, int64_t element_bytes, const Name& name);
 // Bytes between slabs: 0 becomes `packed`; else at least `smallest` and a multiple.
 Status take_stride(uint64_t* stride, uint64_t packed, uint64_t smallest, uint64_t multiple,

@@ -53,8 +53,12 @@ memra_status memra_build_info(memra_build_properties* properties) {
   });
 }
 
-const char* memra_status_string(memra_status status) { return memra::status_name(status); }
+const char* memra_status_string(memra_status status) {
+  return memra::status_name(status);
+}
 
-const char* memra_last_error(void) { return memra::last_error(); }
+const char* memra_last_error(void) {
+  return memra::last_error();
+}
 
 }  // extern "C"

@@ -64,26 +64,21 @@ Status take_floats(const FloatMatrices& matrices, int64_t* row_stride, int64_t* 
                    Area* area) {
   const int64_t bytes = dtype_bytes(matrices.dtype);
   const int64_t columns = matrices.columns;
-  constexpr int64_t kHighest = std::numeric_limits<int64_t>::max() / 16;
+  const int64_t multiple = matrices.rows_aligned ? 16 / bytes : 1;
   MEMRA_TRY(check_pointer(matrices.data, 16, matrices.name));
-  MEMRA_TRY(take_row_stride(row_stride, columns, bytes, matrices.row_stride_name));
-  int64_t packed = 0;
-  if (__builtin_mul_overflow(matrices.rows, *row_stride, &packed) || packed > kHighest) {
+  MEMRA_TRY(take_elements(row_stride, columns, columns, multiple, matrices.row_stride_name));
+  int64_t dense = 0;
+  if (__builtin_mul_overflow(matrices.rows, *row_stride, &dense) ||
+      dense > std::numeric_limits<int64_t>::max() / 16) {
     return invalid(matrices.row_stride_name) << " is " << *row_stride << ": " << matrices.rows
                                              << " rows reach beyond the address space";
   }
-  const int64_t smallest = packed - *row_stride + columns;
-  const int64_t multiple = 16 / bytes;
-  if (*stride == 0) *stride = packed;
-  if (*stride < smallest || *stride > kHighest || *stride % multiple != 0) {
-    return invalid(matrices.stride_name)
-           << " is " << *stride << ": legal is 0, or at least " << smallest << " and a multiple of "
-           << multiple << " (16 bytes)";
-  }
+  const int64_t extent = dense - *row_stride + columns;
+  MEMRA_TRY(take_elements(stride, dense, extent, multiple, matrices.stride_name));
   *area = {.begin = matrices.data,
            .count = as_bytes(matrices.n_experts),
            .stride = as_bytes(*stride * bytes),
-           .item_bytes = as_bytes(smallest * bytes)};
+           .item_bytes = as_bytes(extent * bytes)};
   return check_area(*area, matrices.name, matrices.stride_name);
 }
 

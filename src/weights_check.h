@@ -33,6 +33,7 @@ struct FloatMatrices {
   const void* data;
   memra_dtype dtype;
   int64_t rows, columns, n_experts;
+  bool rows_aligned;  // every row begins at a multiple of 16 bytes
   const char* name;
   const char* row_stride_name;
   const char* stride_name;

@@ -356,31 +356,32 @@ inline Entry quantize_entry(World& world) {
 
 inline Entry dequantize_entry(World& world) {
   using Args = memra_dequantize_args;
-  return {"memra_dequantize",
-          bytes_of(world.dequantize_args()),
-          offsetof(Args, dst_row_stride),
-          with(
-              {
-                  number32(MEMRA_FIELD(Args, format), kWrongFormats, {MEMRA_NVFP4}),
-                  rows(MEMRA_FIELD(Args, rows), 8),
-                  dimension(MEMRA_FIELD(Args, columns), 64, {64}),
-                  number64(MEMRA_FIELD(Args, n_experts), {-1, MEMRA_MAX_DIMENSION + 1}, {0, 1}),
-                  pointer(MEMRA_FIELD(Args, src), 4),
-                  number64(MEMRA_FIELD(Args, src_stride), {16, kSlabBytes - 4, kSlabBytes + 2, -4},
-                           {kSlabBytes}),
-                  pointer(MEMRA_FIELD(Args, expert_scales), 4, true),
-                  pointer(MEMRA_FIELD(Args, dst), 16),
-                  number32(MEMRA_FIELD(Args, dst_dtype), kWrongDtypes, {MEMRA_F16, MEMRA_BF16}),
-                  number32(MEMRA_FIELD(Args, reserved), {1, -1}),
-                  number64(MEMRA_FIELD(Args, dst_row_stride), {-1, 64, 130, kNever}, {kHidden}),
-                  number64(MEMRA_FIELD(Args, dst_stride), {-1, 64, 8190, 8194, kNever}, {8192}),
-              },
-              slice_fields(offsetof(Args, slice))),
-          {&world.floats_out},
-          [&world](const void* args) {
-            return world.finish(
-                memra_dequantize(world.engine, static_cast<const Args*>(args), nullptr));
-          }};
+  return {
+      "memra_dequantize",
+      bytes_of(world.dequantize_args()),
+      offsetof(Args, dst_row_stride),
+      with(
+          {
+              number32(MEMRA_FIELD(Args, format), kWrongFormats, {MEMRA_NVFP4}),
+              rows(MEMRA_FIELD(Args, rows), 8),
+              dimension(MEMRA_FIELD(Args, columns), 64, {64}),
+              number64(MEMRA_FIELD(Args, n_experts), {-1, MEMRA_MAX_DIMENSION + 1}, {0, 1}),
+              pointer(MEMRA_FIELD(Args, src), 4),
+              number64(MEMRA_FIELD(Args, src_stride), {16, kSlabBytes - 4, kSlabBytes + 2, -4},
+                       {kSlabBytes}),
+              pointer(MEMRA_FIELD(Args, expert_scales), 4, true),
+              pointer(MEMRA_FIELD(Args, dst), 16),
+              number32(MEMRA_FIELD(Args, dst_dtype), kWrongDtypes, {MEMRA_F16, MEMRA_BF16}),
+              number32(MEMRA_FIELD(Args, reserved), {1, -1}),
+              number64(MEMRA_FIELD(Args, dst_row_stride), {-1, 64, 127, kNever}, {kHidden, 129}),
+              number64(MEMRA_FIELD(Args, dst_stride), {-1, 64, 8190, kNever}, {8192, 8193}),
+          },
+          slice_fields(offsetof(Args, slice))),
+      {&world.floats_out},
+      [&world](const void* args) {
+        return world.finish(
+            memra_dequantize(world.engine, static_cast<const Args*>(args), nullptr));
+      }};
 }
 
 inline memra_status create_layer(World& world, const memra_moe_layer_desc& desc) {

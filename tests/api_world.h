@@ -315,7 +315,7 @@ class World {
   Memory bank_out{kExperts * kSlabBytes, Memory::kPoison};
   Memory report{sizeof(memra_weight_report), Memory::kPoison};
   Memory scales_out{kExperts * sizeof(float), Memory::kPoison};
-  Memory floats_out{kExperts * kHidden * kIntermediate * sizeof(float), Memory::kPoison};
+  Memory floats_out{kExperts * (kHidden + 2) * kIntermediate * sizeof(float), Memory::kPoison};
 
  private:
   memra_format format_;
