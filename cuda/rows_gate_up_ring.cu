@@ -54,10 +54,9 @@ constexpr int kTileActivationBytes = 4 * (32 + 4);
 __host__ __device__ constexpr int steps_of(int64_t in) {
   return static_cast<int>((LayoutV2::tiles(in) + kLaneClasses - 1) / kLaneClasses);
 }
+// Those of all warps; only where they are not in registers.
 __host__ __device__ constexpr int64_t activation_bytes(int64_t in) {
-  return steps_of(in) <= kMaxResidentSteps
-             ? 0
-             : static_cast<int64_t>(kConsumerWarps) * steps_of(in) * kTileActivationBytes;
+  return static_cast<int64_t>(kConsumerWarps) * steps_of(in) * kTileActivationBytes;
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -359,8 +358,9 @@ int64_t ring_capacity(const Device& device) {
          static_cast<int64_t>(sizeof(Control)) - 1024;
 }
 
-int ring_stages(const Device& device, int64_t in) {
-  const int64_t fit = (ring_capacity(device) - activation_bytes(in)) / stage_bytes(in);
+int ring_stages(const Device& device, int64_t in, bool shared) {
+  const int64_t fit =
+      (ring_capacity(device) - (shared ? activation_bytes(in) : 0)) / stage_bytes(in);
   return static_cast<int>(fit < kMaxStages ? fit : kMaxStages);
 }
 
@@ -376,21 +376,23 @@ Status gate_up_ring_load(const Device& device) {
 
 bool gate_up_ring_fits(const Device& device, int64_t hidden_size) {
   return device.compute_capability >= 90 && hidden_size >= kMinHidden &&
-         ring_stages(device, hidden_size) >= kMinStages;
+         ring_stages(device, hidden_size, true) >= kMinStages;
 }
 
 Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& params,
                     const Launch& launch) {
-  const int stages = ring_stages(device, params.in);
   const int64_t n_units = params.n_pairs * (params.rows / kRowBlock);
   const int64_t blocks =
       n_units < device.n_multiprocessors ? n_units : device.n_multiprocessors;
-  const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
-                  static_cast<size_t>(stages * stage_bytes(params.in) + activation_bytes(params.in))};
   for (const RingKernel& k : kKernels) {
-    if (k.arm == arm && takes(k, params.in)) {
-      return launch_kernel(device, launch, grid, k.kernel, params, stages);
-    }
+    if (k.arm != arm || !takes(k, params.in)) continue;
+    const bool shared = k.steps == kShared;
+    const int stages = ring_stages(device, params.in, shared);
+    const int64_t bytes =
+        stages * stage_bytes(params.in) + (shared ? activation_bytes(params.in) : 0);
+    const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
+                    static_cast<size_t>(bytes)};
+    return launch_kernel(device, launch, grid, k.kernel, params, stages);
   }
   return fail(MEMRA_ERROR_INTERNAL) << "no ring kernel for hidden_size " << params.in;
 }
