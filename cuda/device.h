@@ -26,8 +26,8 @@ Status cuda_failure(cudaError_t error, const char* what);
 
 }  // namespace memra::cuda
 
-#define MEMRA_CUDA_TRY(call)                                                            \
-  do {                                                                                  \
-    const cudaError_t memra_error_ = (call);                                            \
+#define MEMRA_CUDA_TRY(call)                                                                  \
+  do {                                                                                        \
+    const cudaError_t memra_error_ = (call);                                                  \
     if (memra_error_ != cudaSuccess) return ::memra::cuda::cuda_failure(memra_error_, #call); \
   } while (false)

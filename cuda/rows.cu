@@ -13,11 +13,13 @@ constexpr int kWarpsPacked = 4;
 constexpr int kMaxDownWarps = 16;
 constexpr int64_t kMaxBlocks = 1 << 30;
 
-constexpr bool is_v2(memra_format format) { return format == MEMRA_NVFP4_V2; }
+constexpr bool is_v2(memra_format format) {
+  return format == MEMRA_NVFP4_V2;
+}
 
-// The bits of a variant that choose a kernel among those that exist. Mixed formats have no ILP form,
-// the accumulators of shared pairs leave no registers to load ahead into, and the probes' arms exist
-// for what is timed: ILP and lane-major.
+// The bits of a variant that choose a kernel among those that exist. Mixed formats have no ILP
+// form, the accumulators of shared pairs leave no registers to load ahead into, and the probes'
+// arms exist for what is timed: ILP and lane-major.
 uint32_t gate_up_key(RowsArm arm, bool gate_v2, bool up_v2, uint32_t variant) {
   constexpr uint32_t kIlp = MEMRA_ROWS_ILP, kLane = MEMRA_ROWS_LANE_MAJOR;
   if (gate_v2 != up_v2) return variant & MEMRA_ROWS_DEDUP_ORDER;
@@ -49,8 +51,8 @@ const DownKernel* find_down(RowsArm arm, memra_format format, uint32_t variant) 
   return nullptr;
 }
 
-bool gate_up_uses_ring(const Device& device, memra_format gate, memra_format up, int64_t hidden_size,
-               uint32_t variant) {
+bool gate_up_uses_ring(const Device& device, memra_format gate, memra_format up,
+                       int64_t hidden_size, uint32_t variant) {
   constexpr uint32_t kOther = MEMRA_ROWS_PACK | MEMRA_ROWS_DEDUP_ORDER;
   return (variant & MEMRA_ROWS_LANE_MAJOR) != 0 && (variant & kOther) == 0 && is_v2(gate) &&
          is_v2(up) && gate_up_ring_fits(device, hidden_size);
@@ -69,8 +71,10 @@ unsigned grid_blocks(int64_t wanted) {
 }  // namespace
 
 Status rows_load(const Device& device) {
-  for (const GateUpKernel& k : gate_up_kernels()) MEMRA_TRY(load_kernel(k.kernel));
-  for (const DownKernel& k : down_kernels()) MEMRA_TRY(load_kernel(k.kernel));
+  for (const GateUpKernel& k : gate_up_kernels())
+    MEMRA_TRY(load_kernel(k.kernel));
+  for (const DownKernel& k : down_kernels())
+    MEMRA_TRY(load_kernel(k.kernel));
   MEMRA_TRY(gate_up_ring_load(device));
   MEMRA_TRY(down_ring_load(device));
   return stream_load(device);
@@ -120,8 +124,8 @@ Status rows_gate_up(const Device& device, RowsArm arm, const memra_rows_gate_up_
   const int64_t n_pairs = args.tokens * args.top_k;
   const bool ordered = (args.variant & (MEMRA_ROWS_ORD | MEMRA_ROWS_DEDUP_ORDER)) != 0;
   if (arm == RowsArm::kStream) {
-    const auto bytes = static_cast<uint64_t>(
-        numerics::slab_bytes(args.intermediate_size, args.hidden_size));
+    const auto bytes =
+        static_cast<uint64_t>(numerics::slab_bytes(args.intermediate_size, args.hidden_size));
     return stream_slabs(device, args.ptrs, 2 * n_pairs, bytes, may_prefetch(device, launch),
                         args.out, launch);
   }
@@ -160,8 +164,8 @@ Status rows_down(const Device& device, RowsArm arm, const memra_rows_down_args& 
                  const Launch& launch) {
   const int64_t n_pairs = args.tokens * args.top_k;
   if (arm == RowsArm::kStream) {
-    const auto bytes = static_cast<uint64_t>(
-        numerics::slab_bytes(args.hidden_size, args.intermediate_size));
+    const auto bytes =
+        static_cast<uint64_t>(numerics::slab_bytes(args.hidden_size, args.intermediate_size));
     return stream_slabs(device, args.ptrs + kDown * n_pairs, n_pairs, bytes,
                         may_prefetch(device, launch), args.y, launch);
   }

@@ -75,9 +75,9 @@ struct DecodeConstants {
 };
 
 // Adds the dot of 8 codes with 8 activations: positive codes to `plus`, negative ones to `minus`.
-// The table holds the doubled magnitudes, all below 128. A permute selector nibble with its high bit
-// set replicates the sign of the byte, which is zero: so the code word itself selects the positive
-// magnitudes, and with the sign bits flipped the negative ones, with no masking.
+// The table holds the doubled magnitudes, all below 128. A permute selector nibble with its high
+// bit set replicates the sign of the byte, which is zero: so the code word itself selects the
+// positive magnitudes, and with the sign bits flipped the negative ones, with no masking.
 __device__ __forceinline__ void dot8(const DecodeConstants& k, uint32_t codes, uint32_t x0,
                                      uint32_t x1, int32_t& plus, int32_t& minus) {
   constexpr uint32_t kTable1 = 0x0C080604;
@@ -101,8 +101,8 @@ __device__ __forceinline__ float half_sum(const DecodeConstants& k, uint32_t w0,
   return numerics::fma(__int_as_float(plus - minus), k.scale, -256.0f * kMagic);
 }
 
-// Rule 2. A scale byte shifted by 7 is an f16 of scale * 2^-8, subnormals included; the other factor
-// carries 2^8, and both products stay exact.
+// Rule 2. A scale byte shifted by 7 is an f16 of scale * 2^-8, subnormals included; the other
+// factor carries 2^8, and both products stay exact.
 __device__ __forceinline__ float group_product(const DecodeConstants& k, const WeightGroup& w,
                                                const uint32_t (&x)[8]) {
   const uint32_t halves = byte_permute(w.scales, 0, 0x1404) >> 1;
@@ -227,7 +227,7 @@ __device__ __forceinline__ void block_dots_v2(const DecodeConstants& k,
   }
   float acc[kPlanes][kPairs][kLaneClasses] = {};
 
-  const auto multiply = [&](const WeightGroup (&w)[kPlanes], int c, int j) {
+  const auto multiply = [&](const WeightGroup(&w)[kPlanes], int c, int j) {
 #pragma unroll
     for (int n = 0; n < kPairs; ++n) {
       ActivationGroup a{};
@@ -235,7 +235,8 @@ __device__ __forceinline__ void block_dots_v2(const DecodeConstants& k,
         a = load_activations<kLaneMajor>(o.q[n], o.d[n], 4 * c + quad);
       }
 #pragma unroll
-      for (int p = 0; p < kPlanes; ++p) accumulate<kArm>(k, acc[p][n][j], w[p], a);
+      for (int p = 0; p < kPlanes; ++p)
+        accumulate<kArm>(k, acc[p][n][j], w[p], a);
     }
   };
 
@@ -254,7 +255,8 @@ __device__ __forceinline__ void block_dots_v2(const DecodeConstants& k,
       for (int j = 0; j < kLaneClasses; ++j) {
         if (mine(j)) {
 #pragma unroll
-          for (int p = 0; p < kPlanes; ++p) w[j][p] = load(p, c0 + j);
+          for (int p = 0; p < kPlanes; ++p)
+            w[j][p] = load(p, c0 + j);
         }
       }
 #pragma unroll
@@ -267,14 +269,16 @@ __device__ __forceinline__ void block_dots_v2(const DecodeConstants& k,
         if (mine(j)) {
           WeightGroup w[kPlanes];
 #pragma unroll
-          for (int p = 0; p < kPlanes; ++p) w[p] = load(p, c0 + j);
+          for (int p = 0; p < kPlanes; ++p)
+            w[p] = load(p, c0 + j);
           multiply(w, c0 + j, j);
         }
       }
     }
   };
   int c0 = 0;
-  for (; 4 * (c0 + kLaneClasses) <= groups; c0 += kLaneClasses) round(c0, std::true_type{});
+  for (; 4 * (c0 + kLaneClasses) <= groups; c0 += kLaneClasses)
+    round(c0, std::true_type{});
   if (c0 < tiles) round(c0, std::false_type{});
 
 #pragma unroll
@@ -285,7 +289,8 @@ __device__ __forceinline__ void block_dots_v2(const DecodeConstants& k,
 #pragma unroll
       for (int distance = kLaneClasses / 2; distance > 0; distance /= 2) {
 #pragma unroll
-        for (int j = 0; j < distance; ++j) v[j] = tree_add<kArm>(v[j], v[j + distance]);
+        for (int j = 0; j < distance; ++j)
+          v[j] = tree_add<kArm>(v[j], v[j + distance]);
       }
       dots[p][n] = quad_sum<kArm>(v[0]);
     }
@@ -304,7 +309,8 @@ __device__ __forceinline__ void block_dots_v1(const DecodeConstants& k,
   const int64_t row_bytes = LayoutV1::row_bytes(o.in);
   const uint8_t* base[kPlanes];
 #pragma unroll
-  for (int p = 0; p < kPlanes; ++p) base[p] = o.slab[p] + o.row_block * kRowBlock * row_bytes;
+  for (int p = 0; p < kPlanes; ++p)
+    base[p] = o.slab[p] + o.row_block * kRowBlock * row_bytes;
   float acc[kPlanes][kPairs][kRowBlock] = {};
 
   for (int64_t group = lane; group < groups; group += numerics::kVirtualLanes) {
@@ -331,7 +337,8 @@ __device__ __forceinline__ void block_dots_v1(const DecodeConstants& k,
 #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
 #pragma unroll
-          for (int n = 0; n < kPairs; ++n) accumulate<kArm>(k, acc[p][n][r0 + r], w[r][p], a[n]);
+          for (int n = 0; n < kPairs; ++n)
+            accumulate<kArm>(k, acc[p][n][r0 + r], w[r][p], a[n]);
         }
       }
     }

@@ -93,6 +93,8 @@ constexpr DownKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const DownKernel> down_kernels() { return kKernels; }
+std::span<const DownKernel> down_kernels() {
+  return kKernels;
+}
 
 }  // namespace memra::cuda

@@ -4,10 +4,10 @@
 // The unit of work is a part: 8 rows of one slot's slab, with that pair's activations beside them.
 // A block takes (token, row block) after (token, row block), all slots of each in order; a stage of
 // the ring holds kParts parts that follow one another, whatever top_k is. A group of kGroupWarps
-// warps works on each part, at its own pace: warp w of it takes tiles w, w + kGroupWarps, ..., whole
-// classes of virtual lanes, so that chains are whole. (More warps to a part, each with fewer tiles,
-// pay the fixed cost of a part more often: 4 were 10 % slower, 8 were 45 %.) The last warp sums over
-// the group, adds up the slots in order and stores.
+// warps works on each part, at its own pace: warp w of it takes tiles w, w + kGroupWarps, ...,
+// whole classes of virtual lanes, so that chains are whole. (More warps to a part, each with fewer
+// tiles, pay the fixed cost of a part more often: 4 were 10 % slower, 8 were 45 %.) The last warp
+// sums over the group, adds up the slots in order and stores.
 
 #include "launch.h"
 #include "rows_kernels.h"
@@ -57,7 +57,9 @@ __host__ __device__ constexpr int64_t scales_of_q_bytes(int64_t in) {
 __host__ __device__ constexpr int64_t part_bytes(int64_t in) {
   return block_bytes(in) + in + scales_of_q_bytes(in);
 }
-__host__ __device__ constexpr int64_t stage_bytes(int64_t in) { return kParts * part_bytes(in); }
+__host__ __device__ constexpr int64_t stage_bytes(int64_t in) {
+  return kParts * part_bytes(in);
+}
 
 #if __CUDA_ARCH__ >= 900
 
@@ -103,8 +105,7 @@ __device__ __forceinline__ void produce(const DownParams& p, Control& c, uint8_t
   const auto source = [&](int index) {  // of this block's part `index`
     Source s{{0, 0, kNoPart, 0.0f, false}, nullptr};
     if (index >= n_parts || g >= kParts) return s;
-    const uint32_t unit =
-        blockIdx.x + static_cast<uint32_t>(index / top_k) * gridDim.x;
+    const uint32_t unit = blockIdx.x + static_cast<uint32_t>(index / top_k) * gridDim.x;
     s.part.slot = index % top_k;
     s.part.token = static_cast<int>(p.rows_outermost ? unit % tokens : unit / row_blocks);
     s.part.row_block = static_cast<int>(p.rows_outermost ? unit / tokens : unit % row_blocks);
@@ -170,8 +171,7 @@ __device__ __forceinline__ void consume(const DownParams& p, Control& c, const u
   const uint32_t whole = static_cast<uint32_t>(stage_bytes(p.in));
   const uint8_t* first = ring + group * part_bytes(p.in);
   const uint8_t* first_codes = first + lane * numerics::kGroupCodeBytes;
-  const uint8_t* first_scales =
-      first + block_codes_bytes(p.in) + lane * numerics::kGroupScaleBytes;
+  const uint8_t* first_scales = first + block_codes_bytes(p.in) + lane * numerics::kGroupScaleBytes;
   const uint8_t* first_q = first + block_bytes(p.in);
   const DecodeConstants k = DecodeConstants::make();
   RingPosition at(0), slot(1);
@@ -195,7 +195,8 @@ __device__ __forceinline__ void consume(const DownParams& p, Control& c, const u
 #pragma unroll 2
       for (; base + kLaneClasses - w <= tiles; base += kLaneClasses) {
 #pragma unroll
-        for (int i = 0; i < kChains; ++i) step(i, base + kGroupWarps * i);
+        for (int i = 0; i < kChains; ++i)
+          step(i, base + kGroupWarps * i);
       }
 #pragma unroll
       for (int i = 0; i < kChains; ++i) {
@@ -205,7 +206,8 @@ __device__ __forceinline__ void consume(const DownParams& p, Control& c, const u
 #pragma unroll
     for (int half = kChains / 2; half > 0; half /= 2) {
 #pragma unroll
-      for (int i = 0; i < half; ++i) acc[i] = tree_add<kArm>(acc[i], acc[i + half]);
+      for (int i = 0; i < half; ++i)
+        acc[i] = tree_add<kArm>(acc[i], acc[i + half]);
     }
     __syncwarp();
     if (part.slot != kEnd) {
@@ -235,11 +237,13 @@ __device__ __forceinline__ void finish(const DownParams& p, Control& c, int lane
       parts[g] = c.dot_parts[at.stage][g];
       float v[kGroupWarps];
 #pragma unroll
-      for (int j = 0; j < kGroupWarps; ++j) v[j] = c.dots[at.stage][g][j][lane];
+      for (int j = 0; j < kGroupWarps; ++j)
+        v[j] = c.dots[at.stage][g][j][lane];
 #pragma unroll
       for (int half = kGroupWarps / 2; half > 0; half /= 2) {
 #pragma unroll
-        for (int j = 0; j < half; ++j) v[j] = tree_add<kArm>(v[j], v[j + half]);
+        for (int j = 0; j < half; ++j)
+          v[j] = tree_add<kArm>(v[j], v[j + half]);
       }
       dots[g] = quad_sum<kArm>(v[0]);
     }
@@ -257,7 +261,8 @@ __device__ __forceinline__ void finish(const DownParams& p, Control& c, int lane
         if (probe_escape(dots[g])) store_y(p, to, 0.0f);
       } else {
         if (part.slot == 0) y = p.accumulate ? load_y(p, to) : 0.0f;
-        if (part.live) y = down_slot(p, part.token * p.top_k + part.slot, row, part.scale, dots[g], y);
+        if (part.live)
+          y = down_slot(p, part.token * p.top_k + part.slot, row, part.scale, dots[g], y);
         if (part.slot == p.top_k - 1 && lane % 4 == 0) store_y(p, to, y);
       }
     }

@@ -80,20 +80,24 @@ __global__ void __launch_bounds__(128, kPairs > 1 ? 2 : 3)
       if constexpr (kGateFormat == kUpFormat) {
         DotOperands<2, kPairs> o{{gate, up}, {}, {}, p.rows, p.in, row_block};
 #pragma unroll
-        for (int n = 0; n < kPairs; ++n) o.q[n] = q[n], o.d[n] = d[n];
+        for (int n = 0; n < kPairs; ++n)
+          o.q[n] = q[n], o.d[n] = d[n];
         block_dots<kGateFormat, 2, kPairs, kLaneMajor, kAhead, kArm>(k, o, lane, dots);
       } else {
         DotOperands<1, kPairs> o{{gate}, {}, {}, p.rows, p.in, row_block};
 #pragma unroll
-        for (int n = 0; n < kPairs; ++n) o.q[n] = q[n], o.d[n] = d[n];
+        for (int n = 0; n < kPairs; ++n)
+          o.q[n] = q[n], o.d[n] = d[n];
         float plane_dots[1][kPairs];
         block_dots<kGateFormat, 1, kPairs, kLaneMajor, kAhead, kArm>(k, o, lane, plane_dots);
 #pragma unroll
-        for (int n = 0; n < kPairs; ++n) dots[0][n] = plane_dots[0][n];
+        for (int n = 0; n < kPairs; ++n)
+          dots[0][n] = plane_dots[0][n];
         o.slab[0] = up;
         block_dots<kUpFormat, 1, kPairs, kLaneMajor, kAhead, kArm>(k, o, lane, plane_dots);
 #pragma unroll
-        for (int n = 0; n < kPairs; ++n) dots[1][n] = plane_dots[0][n];
+        for (int n = 0; n < kPairs; ++n)
+          dots[1][n] = plane_dots[0][n];
       }
     }
     // Lane t of a quad writes for pair t.
@@ -114,9 +118,11 @@ __global__ void __launch_bounds__(128, kPairs > 1 ? 2 : 3)
 template <Format kGateFormat, Format kUpFormat, bool kLaneMajor, bool kAhead, int kPairs,
           RowsArm kArm = RowsArm::kServed>
 constexpr GateUpKernel entry(const char* name, uint32_t key) {
-  return {kArm,     kGateFormat == Format::kV2,
+  return {kArm,
+          kGateFormat == Format::kV2,
           kUpFormat == Format::kV2,
-          key,      name,
+          key,
+          name,
           rows_gate_up_kernel<kGateFormat, kUpFormat, kLaneMajor, kAhead, kPairs, kArm>};
 }
 
@@ -150,6 +156,8 @@ constexpr GateUpKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const GateUpKernel> gate_up_kernels() { return kKernels; }
+std::span<const GateUpKernel> gate_up_kernels() {
+  return kKernels;
+}
 
 }  // namespace memra::cuda

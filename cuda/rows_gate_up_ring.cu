@@ -1,12 +1,12 @@
 // Gate and up for V2 and lane-major activations on sm_90 and later: one persistent block an SM.
 //
-// One warp issues bulk copies into a ring of stages, a stage being the 8 rows of gate and of up that
-// make 8 outputs; what keeps memory busy is bytes in flight, and a ring holds up to 200 KB of them
-// however long the arithmetic takes. Eight warps work on gate and eight on up: warp w takes tiles w,
-// w + 8, ..., which is one class of virtual lanes, so that its chains are whole, its share of the
-// activations stays in registers (or, where rows are too long for that, in shared memory of its
-// own), and nothing is shuffled. The last warp sums over classes and applies the activation while
-// the others go on.
+// One warp issues bulk copies into a ring of stages, a stage being the 8 rows of gate and of up
+// that make 8 outputs; what keeps memory busy is bytes in flight, and a ring holds up to 200 KB of
+// them however long the arithmetic takes. Eight warps work on gate and eight on up: warp w takes
+// tiles w, w + 8, ..., which is one class of virtual lanes, so that its chains are whole, its share
+// of the activations stays in registers (or, where rows are too long for that, in shared memory of
+// its own), and nothing is shuffled. The last warp sums over classes and applies the activation
+// while the others go on.
 
 #include "launch.h"
 #include "rows_kernels.h"
@@ -23,7 +23,7 @@ constexpr int kFinisherWarp = kConsumerWarps + 1;
 constexpr int kThreads = (kConsumerWarps + 2) * 32;
 constexpr int kMaxStages = 8;
 constexpr int kMinStages = 2;
-constexpr int kDotSlots = 4;   // units between the consumers and the finisher
+constexpr int kDotSlots = 4;  // units between the consumers and the finisher
 // Tiles of one warp whose activations fit in registers: 20 warps' worth of them leave 96 a thread.
 constexpr int kMaxResidentSteps = 4;
 constexpr int kShared = 0;  // in place of a number of steps: activations in shared memory
@@ -46,7 +46,9 @@ struct Control {
   float dots[kDotSlots][2][kPlaneWarps][32];
 };
 
-__host__ __device__ constexpr int64_t stage_bytes(int64_t in) { return 2 * block_bytes(in); }
+__host__ __device__ constexpr int64_t stage_bytes(int64_t in) {
+  return 2 * block_bytes(in);
+}
 
 // Activations of one tile in shared memory: four groups of 32, then their four scales.
 constexpr int kTileActivationBytes = 4 * (32 + 4);
@@ -74,9 +76,8 @@ struct Work {
     const uint32_t row_blocks = static_cast<uint32_t>(p.rows / kRowBlock);
     const int64_t n_units = p.n_pairs * row_blocks;
     if (u >= n_units) return;
-    const uint32_t position = n_units <= 0xFFFFFFFF
-                                  ? static_cast<uint32_t>(u) / row_blocks
-                                  : static_cast<uint32_t>(u / row_blocks);
+    const uint32_t position = n_units <= 0xFFFFFFFF ? static_cast<uint32_t>(u) / row_blocks
+                                                    : static_cast<uint32_t>(u / row_blocks);
     row_block = static_cast<int>(u - static_cast<int64_t>(position) * row_blocks);
     pair = p.order != nullptr ? p.order[position] : static_cast<int>(position);
     gate = slab_of(p.ptrs, p.n_pairs, kGate, pair);
@@ -144,7 +145,7 @@ struct Activations {
       if (group < groups) a[i] = load_activations<true>(q, d, group);
     }
   }
-  __device__ __forceinline__ const ActivationGroup& get(int i, int, const uint8_t*) const {
+  __device__ const __forceinline__ ActivationGroup& get(int i, int, const uint8_t*) const {
     return a[i];
   }
 };
@@ -217,9 +218,9 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8
         const int tile = lane_class + kLaneClasses * i;
         if (!kFull && 4 * tile + quad >= groups) return;
         const int shift = !kFull && groups - 4 * tile < 4 ? half_slot : 0;
-        const WeightGroup w = load_tile<kArm>(codes + shift * numerics::kGroupCodeBytes,
-                                              scales + shift * numerics::kGroupScaleBytes,
-                                              kLaneClasses * i);
+        const WeightGroup w =
+            load_tile<kArm>(codes + shift * numerics::kGroupCodeBytes,
+                            scales + shift * numerics::kGroupScaleBytes, kLaneClasses * i);
         if constexpr (kArm == RowsArm::kLoadOnly) {
           accumulate<kArm>(k, acc, w, ActivationGroup{});
         } else {
@@ -228,10 +229,12 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8
       };
       if constexpr (kSteps == kShared) {
 #pragma unroll 2
-        for (int i = 0; i < steps; ++i) step(i);
+        for (int i = 0; i < steps; ++i)
+          step(i);
       } else {
 #pragma unroll
-        for (int i = 0; i < kSteps; ++i) step(i);
+        for (int i = 0; i < kSteps; ++i)
+          step(i);
       }
       __syncwarp();
       if (lane == 0) barrier_arrive(&c.empty[at.stage]);
@@ -259,11 +262,13 @@ __device__ __forceinline__ void finish(const GateUpParams& p, Control& c, int la
     for (int plane = 0; plane < 2; ++plane) {
       float v[kLaneClasses];
 #pragma unroll
-      for (int j = 0; j < kLaneClasses; ++j) v[j] = c.dots[at.stage][plane][j][lane];
+      for (int j = 0; j < kLaneClasses; ++j)
+        v[j] = c.dots[at.stage][plane][j][lane];
 #pragma unroll
       for (int distance = kLaneClasses / 2; distance > 0; distance /= 2) {
 #pragma unroll
-        for (int j = 0; j < distance; ++j) v[j] = tree_add<kArm>(v[j], v[j + distance]);
+        for (int j = 0; j < distance; ++j)
+          v[j] = tree_add<kArm>(v[j], v[j + distance]);
       }
       dot[plane] = quad_sum<kArm>(v[0]);
     }
@@ -274,8 +279,7 @@ __device__ __forceinline__ void finish(const GateUpParams& p, Control& c, int la
       if (probe_escape(dot[0]) && probe_escape(dot[1])) p.out[out_row] = dot[0];
     } else {
       if (lane % 4 == 0) {
-        p.out[unit.pair * p.rows + out_row] =
-            gate_up_output(p, unit.pair, out_row, dot[0], dot[1]);
+        p.out[unit.pair * p.rows + out_row] = gate_up_output(p, unit.pair, out_row, dot[0], dot[1]);
       }
     }
     at.advance(kDotSlots);
@@ -382,8 +386,7 @@ bool gate_up_ring_fits(const Device& device, int64_t hidden_size) {
 Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& params,
                     const Launch& launch) {
   const int64_t n_units = params.n_pairs * (params.rows / kRowBlock);
-  const int64_t blocks =
-      n_units < device.n_multiprocessors ? n_units : device.n_multiprocessors;
+  const int64_t blocks = n_units < device.n_multiprocessors ? n_units : device.n_multiprocessors;
   for (const RingKernel& k : kKernels) {
     if (k.arm != arm || !takes(k, params.in)) continue;
     const bool shared = k.steps == kShared;

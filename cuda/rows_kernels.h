@@ -43,8 +43,7 @@ Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& param
 // Down likewise.
 Status down_ring_load(const Device& device);
 bool down_ring_fits(const Device& device, int64_t intermediate_size);
-Status down_ring(const Device& device, RowsArm arm, const DownParams& params,
-                 const Launch& launch);
+Status down_ring(const Device& device, RowsArm arm, const DownParams& params, const Launch& launch);
 
 // Reads n_slabs slabs whose addresses begin at `ptrs`; NULL ones are left out.
 Status stream_load(const Device& device);

@@ -49,7 +49,7 @@ struct DownParams {
 
 enum Plane { kGate = 0, kUp = 1, kDown = 2 };
 
-__device__ __forceinline__ const uint8_t* slab_of(const void* const* ptrs, int64_t n_pairs,
+__device__ const __forceinline__ uint8_t* slab_of(const void* const* ptrs, int64_t n_pairs,
                                                   int plane, int64_t pair) {
   return static_cast<const uint8_t*>(ptrs[plane * n_pairs + pair]);
 }
@@ -59,12 +59,12 @@ __device__ __forceinline__ float gate_up_output(const GateUpParams& p, int64_t p
                                                 float gate_acc, float up_acc) {
   const float* gate_bias = p.bias != nullptr ? p.bias[kGate * p.n_pairs + pair] : nullptr;
   const float* up_bias = p.bias != nullptr ? p.bias[kUp * p.n_pairs + pair] : nullptr;
-  const float g = numerics::plane_value(
-      numerics::finish_dot(gate_acc), p.scales[kGate * p.n_pairs + pair], gate_bias != nullptr,
-      gate_bias != nullptr ? gate_bias[row] : 0.0f);
-  const float u = numerics::plane_value(
-      numerics::finish_dot(up_acc), p.scales[kUp * p.n_pairs + pair], up_bias != nullptr,
-      up_bias != nullptr ? up_bias[row] : 0.0f);
+  const float g =
+      numerics::plane_value(numerics::finish_dot(gate_acc), p.scales[kGate * p.n_pairs + pair],
+                            gate_bias != nullptr, gate_bias != nullptr ? gate_bias[row] : 0.0f);
+  const float u =
+      numerics::plane_value(numerics::finish_dot(up_acc), p.scales[kUp * p.n_pairs + pair],
+                            up_bias != nullptr, up_bias != nullptr ? up_bias[row] : 0.0f);
   return numerics::activate(p.activation, g, u, p.activation_params);
 }
 

@@ -13,8 +13,8 @@ struct RingPosition {
   int stage = 0;
   uint32_t parity;
 
-  // Whoever waits for a stage to be filled begins with 0; whoever waits for it to be emptied with 1,
-  // because the first pass finds the ring empty.
+  // Whoever waits for a stage to be filled begins with 0; whoever waits for it to be emptied with
+  // 1, because the first pass finds the ring empty.
   __device__ __forceinline__ explicit RingPosition(uint32_t first_parity) : parity(first_parity) {}
   __device__ __forceinline__ void advance(int stages) {
     if (++stage == stages) stage = 0, parity ^= 1;
@@ -22,7 +22,9 @@ struct RingPosition {
 };
 
 // A block of 8 rows of a V2 slab, as it lies in a stage: codes, then scales.
-__host__ __device__ constexpr int64_t block_codes_bytes(int64_t in) { return kRowBlock * in / 2; }
+__host__ __device__ constexpr int64_t block_codes_bytes(int64_t in) {
+  return kRowBlock * in / 2;
+}
 __host__ __device__ constexpr int64_t block_scales_bytes(int64_t in) {
   return kRowBlock * in / numerics::kScaleBlock;
 }

@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kLoadThreads)
   const int warp = static_cast<int>(threadIdx.x) / 32;
   uint64_t* full = barriers[warp];
   uint8_t* mine = ring + warp * kDepth * kChunkBytes;
-  for (int i = 0; i < kDepth; ++i) barrier_init(&full[i], 1);
+  for (int i = 0; i < kDepth; ++i)
+    barrier_init(&full[i], 1);
   barrier_init_fence();
   if (!p.prefetch) {
     dependency_wait();
@@ -92,7 +93,9 @@ __global__ void __launch_bounds__(kLoadThreads)
 #endif
 }
 
-bool by_bulk_copy(const Device& device) { return device.compute_capability >= 90; }
+bool by_bulk_copy(const Device& device) {
+  return device.compute_capability >= 90;
+}
 
 }  // namespace
 
@@ -104,9 +107,8 @@ Status stream_slabs(const Device& device, const void* const* ptrs, int64_t n_sla
                     uint64_t slab_bytes, bool prefetch, void* escape, const Launch& launch) {
   const StreamParams params{ptrs, n_slabs, slab_bytes, escape, prefetch};
   const unsigned sms = static_cast<unsigned>(device.n_multiprocessors);
-  const Grid grid = by_bulk_copy(device)
-                        ? Grid{dim3(sms), dim3(32 * kWarps), kRingBytes}
-                        : Grid{dim3(2 * sms), dim3(kLoadThreads), 0};
+  const Grid grid = by_bulk_copy(device) ? Grid{dim3(sms), dim3(32 * kWarps), kRingBytes}
+                                         : Grid{dim3(2 * sms), dim3(kLoadThreads), 0};
   return launch_kernel(device, launch, grid, stream_kernel, params);
 }
 
