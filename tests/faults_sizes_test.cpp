@@ -35,21 +35,20 @@ class FaultsSizes : public BackendTest {
     if (!wanted) GTEST_SKIP() << "needs a GPU of 40 GiB, or MEMRA_TEST_LARGE=1";
   }
 
-  // A slab [kRows, kColumns] of zeros but for its last rows.
-  Buffer make_slab(const Slab& tail) {
-    const std::int64_t bytes = reference::slab_bytes(kRows, kColumns);
+  // A slab [rows, kColumns] of zeros but for its last rows.
+  Buffer make_slab(const Slab& tail, std::int64_t rows) {
+    const std::int64_t bytes = reference::slab_bytes(rows, kColumns);
     Buffer slab(engine(), bytes);
     slab.fill(0);
     if (tail.format == Format::kV1) {
-      const auto size = static_cast<std::int64_t>(tail.bytes.size());
-      slab.upload(tail.bytes, bytes - size);
+      slab.upload(tail.bytes, bytes - static_cast<std::int64_t>(tail.bytes.size()));
     } else {
       // Row blocks are contiguous, codes and scales apart.
       const std::int64_t codes = kTail * kColumns / 2;
-      const std::int64_t all_codes = kRows * kColumns / 2;
-      slab.upload(Bytes(tail.bytes.begin(), tail.bytes.begin() + codes), all_codes - codes);
-      slab.upload(Bytes(tail.bytes.begin() + codes, tail.bytes.end()),
-                  bytes - (static_cast<std::int64_t>(tail.bytes.size()) - codes));
+      const Bytes scales(tail.bytes.begin() + codes, tail.bytes.end());
+      slab.upload(Bytes(tail.bytes.begin(), tail.bytes.begin() + codes),
+                  rows * kColumns / 2 - codes);
+      slab.upload(scales, bytes - static_cast<std::int64_t>(scales.size()));
     }
     return slab;
   }
@@ -61,7 +60,7 @@ class FaultsSizes : public BackendTest {
 
 TEST_P(FaultsSizes, DequantizeAndRepackReachTheLastRow) {
   const Slab tail = make_tail(Format::kV1);
-  const Buffer v1_slab = make_slab(tail);
+  const Buffer v1_slab = make_slab(tail, kRows);
   const Buffer v2_slab(engine(), v1_slab.bytes());
   const Report report(engine());
   memra_repack_args repack = MEMRA_REPACK_ARGS_INIT;
@@ -143,54 +142,60 @@ TEST_P(FaultsSizes, QuantiseReachesTheLastRow) {
   EXPECT_TRUE(same_bytes(slab.bytes, bank.download(bank.bytes() - size, size)));
 }
 
-// One expert's gate and up of [131136, 16384] and one token: the last rows of the output.
-TEST_P(FaultsSizes, GateUpReachesTheLastRow) {
-  constexpr std::int64_t kIntermediate = kBorder + 64;
+// One token and one expert of [131136, 16384]: the last rows of the output.
+TEST_P(FaultsSizes, RowsReachTheLastRow) {
+  constexpr std::int64_t kOutputs = kBorder + 64;
+  const float scale = 1e-3f;
   reference::Random random(3);
   std::vector<float> x(static_cast<std::size_t>(kColumns));
   for (float& value : x)
     value = random.normal();
   const auto quantized = reference::quantize_q8(x, 1, kColumns);
-  const Input q(engine(), bytes_of(quantized.q));
-  const Input d(engine(), bytes_of(quantized.d));
-  for (const Format format : {Format::kV1, Format::kV2}) {
-    const Slab tail = make_tail(format);
-    // Rows past kRows stay zero, and so do those before the tail.
-    const std::int64_t bytes = reference::slab_bytes(kIntermediate, kColumns);
-    const Buffer slab(engine(), bytes);
-    slab.fill(0);
-    const auto size = static_cast<std::int64_t>(tail.bytes.size());
-    if (format == Format::kV1) {
-      slab.upload(tail.bytes, bytes - size);
-    } else {
-      const std::int64_t codes = kTail * kColumns / 2;
-      slab.upload(Bytes(tail.bytes.begin(), tail.bytes.begin() + codes),
-                  kIntermediate * kColumns / 2 - codes);
-      slab.upload(Bytes(tail.bytes.begin() + codes, tail.bytes.end()), bytes - (size - codes));
-    }
-    const float scale = 1e-3f;
-    const Input ptrs(engine(), std::vector<const void*>{slab.data(), slab.data(), nullptr});
-    const Input scales(engine(), std::vector<float>{scale, scale, 0.0f});
-    const Buffer out(engine(), kIntermediate * 4);
-    memra_rows_gate_up_args args = MEMRA_ROWS_GATE_UP_ARGS_INIT;
-    args.tokens = args.top_k = 1;
-    args.hidden_size = kColumns;
-    args.intermediate_size = kIntermediate;
-    args.gate_format = args.up_format = abi(format);
-    args.ptrs = ptrs.buffer().as<const void*>();
-    args.scales = scales.buffer().as<float>();
-    args.q = q.buffer().as<std::int8_t>();
-    args.d = d.buffer().as<float>();
-    args.out = out.as<float>();
-    ASSERT_TRUE(ok(memra_moe_rows_gate_up(engine().get(), &args, engine().stream())));
+  const Input q(engine(), quantized.q);
+  const Input d(engine(), quantized.d);
+  const Input scales(engine(), std::vector<float>(3, scale));
+  const Buffer out(engine(), kOutputs * 4);
+  const auto expect_tail = [&](const std::vector<float>& expected) {
     engine().synchronize();
-    const reference::PairPlane plane{{&tail}, {scale}, {}};
-    const auto expected = reference::gate_up(quantized, 1, kTail, plane, plane, {});
-    ASSERT_TRUE(reference::count_values(expected.act).informative());
-    EXPECT_TRUE(same_bytes(bytes_of(expected.act), out.download(out.bytes() - kTail * 4,
-                                                                kTail * 4)));
+    ASSERT_TRUE(reference::count_values(expected).informative());
+    EXPECT_TRUE(same_bytes(bytes_of(expected), out.download(out.bytes() - kTail * 4, kTail * 4)));
     EXPECT_TRUE(same_bytes(Bytes(64, 0), out.download(0, 64)));
     EXPECT_TRUE(out.guards_intact());
+    out.fill(0xFF);
+  };
+  for (const Format format : {Format::kV1, Format::kV2}) {
+    const Slab tail = make_tail(format);
+    const Buffer slab = make_slab(tail, kOutputs);
+    const Input ptrs(engine(), std::vector<const void*>(3, slab.data()));
+    const reference::PairPlane plane{{&tail}, {scale}, {}};
+
+    memra_rows_gate_up_args gate_up = MEMRA_ROWS_GATE_UP_ARGS_INIT;
+    gate_up.tokens = gate_up.top_k = 1;
+    gate_up.hidden_size = kColumns;
+    gate_up.intermediate_size = kOutputs;
+    gate_up.gate_format = gate_up.up_format = abi(format);
+    gate_up.ptrs = ptrs.buffer().as<const void*>();
+    gate_up.scales = scales.buffer().as<float>();
+    gate_up.q = q.buffer().as<std::int8_t>();
+    gate_up.d = d.buffer().as<float>();
+    gate_up.out = out.as<float>();
+    ASSERT_TRUE(ok(memra_moe_rows_gate_up(engine().get(), &gate_up, engine().stream())));
+    expect_tail(reference::gate_up(quantized, 1, kTail, plane, plane, {}).act);
+
+    memra_rows_down_args down = MEMRA_ROWS_DOWN_ARGS_INIT;
+    down.tokens = down.top_k = 1;
+    down.intermediate_size = kColumns;
+    down.hidden_size = kOutputs;
+    down.format = abi(format);
+    down.ptrs = gate_up.ptrs;
+    down.scales = gate_up.scales;
+    down.q = gate_up.q;
+    down.d = gate_up.d;
+    down.y = out.data();
+    ASSERT_TRUE(ok(memra_moe_rows_down(engine().get(), &down, engine().stream())));
+    std::vector<float> y(static_cast<std::size_t>(kTail), 0.0f);
+    reference::down(quantized, 1, kTail, plane, {}, y);
+    expect_tail(y);
   }
 }
 

@@ -5,22 +5,22 @@
 namespace memra::test {
 namespace {
 
-// As f32, f16 and bf16 this is NaN, as a scale it is invalid: whoever reads it shows it.
-Bytes guard_pattern() {
-  Bytes pattern;
-  for (std::int64_t i = 0; i < Buffer::kGuard; i += 4) {
-    for (const int byte : {0xEE, 0xFF, 0xC0, 0x7F})
-      pattern.push_back(static_cast<std::uint8_t>(byte));
-  }
-  return pattern;
-}
-
 void copy(const Engine& engine, void* dst, const void* src, std::int64_t bytes) {
   require(memra_memcpy(engine.get(), dst, src, static_cast<std::uint64_t>(bytes), engine.stream()));
   engine.synchronize();
 }
 
 }  // namespace
+
+// As f32, f16 and bf16 this is NaN, as a scale it is invalid: whoever reads it shows it.
+Bytes Buffer::guard_bytes() {
+  Bytes pattern;
+  for (std::int64_t i = 0; i < kGuard; i += 4) {
+    for (const int byte : {0xEE, 0xFF, 0xC0, 0x7F})
+      pattern.push_back(static_cast<std::uint8_t>(byte));
+  }
+  return pattern;
+}
 
 ::testing::AssertionResult same_bytes(const Bytes& expected, const Bytes& actual) {
   if (expected == actual) return ::testing::AssertionSuccess();
@@ -49,7 +49,7 @@ Buffer::Buffer(Engine& engine, std::int64_t bytes, std::int64_t skew)
   data_ = static_cast<std::uint8_t*>(allocation_) + begin;
   front_ = bands ? begin : 0;
   if (bands) {
-    const Bytes pattern = guard_pattern();
+    const Bytes pattern = guard_bytes();
     copy(engine, data_ - kGuard, pattern.data(), kGuard);
     copy(engine, data_ + bytes, pattern.data(), kGuard);
   }
@@ -97,7 +97,7 @@ Bytes Buffer::download(std::int64_t offset, std::int64_t bytes) const {
 
 ::testing::AssertionResult Buffer::guards_intact() const {
   if (!has_guards()) return ::testing::AssertionSuccess();
-  const Bytes pattern = guard_pattern();
+  const Bytes pattern = guard_bytes();
   Bytes front(pattern.size());
   Bytes back(pattern.size());
   // Also called by the destructor, so nothing here throws.

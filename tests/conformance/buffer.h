@@ -31,6 +31,7 @@ Bytes bytes_of(const std::vector<T>& values) {
 class Buffer {
  public:
   static constexpr std::int64_t kGuard = 64;
+  static Bytes guard_bytes();  // what lies on either side
 
   Buffer() = default;
   // The data begins `skew` bytes after a multiple of MEMRA_WORKSPACE_ALIGNMENT.
