@@ -60,6 +60,16 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// Named barriers of a block, 1 to 15 (0 is __syncthreads). Of `threads` threads, those that arrive
+// go on, and those that sync wait for all; what was written before an arrival is visible after the
+// sync.
+__device__ __forceinline__ void named_arrive(int id, int threads) {
+  asm volatile("barrier.cta.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void named_sync(int id, int threads) {
+  asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 #if __CUDA_ARCH__ >= 900
 
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, uint32_t arrivals) {

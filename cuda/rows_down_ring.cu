@@ -28,7 +28,7 @@ static_assert(kParts * 4 <= 32, "a producer lane for each piece of each part");
 constexpr int kChains = kLaneClasses / kGroupWarps;  // classes of one warp
 constexpr int kMaxStages = 12;
 constexpr int kMinStages = 2;
-constexpr int kDotSlots = 4;
+constexpr int kDotThreads = (kConsumerWarps + 1) * 32;  // consumers and finisher
 
 struct Part {
   int32_t token;
@@ -43,7 +43,6 @@ constexpr int32_t kEnd = -2;
 struct Control {
   uint64_t full[kMaxStages][kParts];
   uint64_t empty[kMaxStages][kParts];
-  uint64_t dots_full[kDotSlots];
   uint64_t dots_empty[kDotSlots];
   Part stage_parts[kMaxStages][kParts];
   Part dot_parts[kDotSlots][kParts];
@@ -217,8 +216,7 @@ __device__ __forceinline__ void consume(const DownParams& p, Control& c, const u
     barrier_wait(&c.dots_empty[slot.stage], slot.parity);
     c.dots[slot.stage][group][w][lane] = acc[0];
     if (w == 0 && lane == 0) c.dot_parts[slot.stage][group] = part;
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&c.dots_full[slot.stage]);
+    named_arrive(kFirstDotBarrier + slot.stage, kDotThreads);
     slot.advance(kDotSlots);
     if (part.slot == kEnd) return;
   }
@@ -229,7 +227,7 @@ __device__ __forceinline__ void finish(const DownParams& p, Control& c, int lane
   RingPosition at(0);
   float y = 0.0f;
   for (;;) {
-    barrier_wait(&c.dots_full[at.stage], at.parity);
+    named_sync(kFirstDotBarrier + at.stage, kDotThreads);
     Part parts[kParts];
     float dots[kParts];
 #pragma unroll
@@ -247,8 +245,7 @@ __device__ __forceinline__ void finish(const DownParams& p, Control& c, int lane
       }
       dots[g] = quad_sum<kArm>(v[0]);
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&c.dots_empty[at.stage]);
+    barrier_arrive(&c.dots_empty[at.stage]);
     at.advance(kDotSlots);
     if (parts[0].slot == kEnd) return;
 #pragma unroll
@@ -287,8 +284,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
       }
     }
     for (int i = 0; i < kDotSlots; ++i) {
-      barrier_init(&c.dots_full[i], kConsumerWarps);
-      barrier_init(&c.dots_empty[i], 1);
+      barrier_init(&c.dots_empty[i], 32);
     }
     barrier_init_fence();
   }

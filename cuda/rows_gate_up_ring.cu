@@ -23,7 +23,7 @@ constexpr int kFinisherWarp = kConsumerWarps + 1;
 constexpr int kThreads = (kConsumerWarps + 2) * 32;
 constexpr int kMaxStages = 8;
 constexpr int kMinStages = 2;
-constexpr int kDotSlots = 4;  // units between the consumers and the finisher
+constexpr int kDotThreads = (kConsumerWarps + 1) * 32;  // consumers and finisher
 // Tiles of one warp whose activations fit in registers: 20 warps' worth of them leave 96 a thread.
 constexpr int kMaxResidentSteps = 4;
 constexpr int kShared = 0;  // in place of a number of steps: activations in shared memory
@@ -39,7 +39,6 @@ struct Unit {
 struct Control {
   uint64_t full[kMaxStages];
   uint64_t empty[kMaxStages];
-  uint64_t dots_full[kDotSlots];
   uint64_t dots_empty[kDotSlots];
   Unit stage_unit[kMaxStages];
   Unit dots_unit[kDotSlots];
@@ -145,7 +144,7 @@ struct Activations {
       if (group < groups) a[i] = load_activations<true>(q, d, group);
     }
   }
-  __device__ const __forceinline__ ActivationGroup& get(int i, int, const uint8_t*) const {
+  const __device__ __forceinline__ ActivationGroup& get(int i, int, const uint8_t*) const {
     return a[i];
   }
 };
@@ -243,8 +242,7 @@ __device__ __forceinline__ void consume(const GateUpParams& p, Control& c, uint8
     barrier_wait(&c.dots_empty[slot.stage], slot.parity);
     c.dots[slot.stage][plane][lane_class][lane] = acc;
     if (warp == 0 && lane == 0) c.dots_unit[slot.stage] = unit;
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&c.dots_full[slot.stage]);
+    named_arrive(kFirstDotBarrier + slot.stage, kDotThreads);
     slot.advance(kDotSlots);
     if (unit.pair < 0) return;
   }
@@ -254,7 +252,7 @@ template <RowsArm kArm>
 __device__ __forceinline__ void finish(const GateUpParams& p, Control& c, int lane) {
   RingPosition at(0);
   for (;;) {
-    barrier_wait(&c.dots_full[at.stage], at.parity);
+    named_sync(kFirstDotBarrier + at.stage, kDotThreads);
     const Unit unit = c.dots_unit[at.stage];
     if (unit.pair < 0) return;
     float dot[2];
@@ -272,8 +270,7 @@ __device__ __forceinline__ void finish(const GateUpParams& p, Control& c, int la
       }
       dot[plane] = quad_sum<kArm>(v[0]);
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&c.dots_empty[at.stage]);
+    barrier_arrive(&c.dots_empty[at.stage]);
     const int64_t out_row = static_cast<int64_t>(unit.row_block) * kRowBlock + lane / 4;
     if constexpr (kArm == RowsArm::kLoadOnly) {
       if (probe_escape(dot[0]) && probe_escape(dot[1])) p.out[out_row] = dot[0];
@@ -302,8 +299,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       barrier_init(&c.empty[i], kConsumerWarps);
     }
     for (int i = 0; i < kDotSlots; ++i) {
-      barrier_init(&c.dots_full[i], kConsumerWarps);
-      barrier_init(&c.dots_empty[i], 1);
+      barrier_init(&c.dots_empty[i], 32);
     }
     barrier_init_fence();
   }

@@ -21,6 +21,12 @@ struct RingPosition {
   }
 };
 
+// Sums on their way from the consumer warps to the finisher: a ring of kDotSlots places. A place is
+// full when all consumers have arrived at its named barrier, which is one instruction a warp; it is
+// empty when the finisher's threads have arrived at `empty`.
+inline constexpr int kDotSlots = 4;
+inline constexpr int kFirstDotBarrier = 1;
+
 // A block of 8 rows of a V2 slab, as it lies in a stage: codes, then scales.
 __host__ __device__ constexpr int64_t block_codes_bytes(int64_t in) {
   return kRowBlock * in / 2;
