@@ -40,8 +40,8 @@ class FaultsNumbers : public BackendTest {
 };
 
 void expect_plus_zero(const std::vector<float>& y) {
-  const bool zero = std::all_of(y.begin(), y.end(),
-                                [](float value) { return reference::bits_of(value) == 0; });
+  const bool zero =
+      std::all_of(y.begin(), y.end(), [](float value) { return reference::bits_of(value) == 0; });
   EXPECT_TRUE(zero);
 }
 
@@ -170,8 +170,8 @@ TEST_P(FaultsNumbers, HugeAndTinyActivationsStayFinite) {
   }
 }
 
-// A scale byte that is no code, in a block of zero codes and in one of others: it counts as 0 in V1,
-// after repack to V2 and in dequantize, and repack tells of the first.
+// A scale byte that is no code, in a block of zero codes and in one of others: it counts as 0 in
+// V1, after repack to V2 and in dequantize, and repack tells of the first.
 TEST_P(FaultsNumbers, InvalidScaleCodesAreZeroEverywhere) {
   for (const int code : {0x7F, 0x80, 0xB8, 0xFF}) {
     SCOPED_TRACE(code);
@@ -192,9 +192,8 @@ TEST_P(FaultsNumbers, InvalidScaleCodesAreZeroEverywhere) {
     const auto expected = solve("zeroed", std::move(zeroed));
     const auto solved = solve("broken", std::move(broken));
     ASSERT_EQ(solved->result.y, expected->result.y);
-    in_every_variant(*solved, [](const std::vector<float>& y) {
-      EXPECT_EQ(reference::count_values(y).nan, 0);
-    });
+    in_every_variant(
+        *solved, [](const std::vector<float>& y) { EXPECT_EQ(reference::count_values(y).nan, 0); });
 
     const reference::Bank& bank = solved->problem.banks[reference::kGate];
     const std::int64_t slab = reference::slab_bytes(bank.rows, bank.cols);

@@ -181,8 +181,7 @@ TEST_P(FaultsRouting, NullEntriesOfATableAreSkippedPairs) {
     const auto solved = solve("null", std::move(problem));
     for (const Slabs slabs : {Slabs::kTables, Slabs::kPointers}) {
       in_every_variant(
-          *solved,
-          [](const DeviceProblem& device) { EXPECT_TRUE(is_plus_zero(device.y_row(3))); },
+          *solved, [](const DeviceProblem& device) { EXPECT_TRUE(is_plus_zero(device.y_row(3))); },
           {slabs, 0});
     }
   }

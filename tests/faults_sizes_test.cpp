@@ -29,9 +29,9 @@ class FaultsSizes : public BackendTest {
     if (IsSkipped()) return;
     const char* wish = std::getenv("MEMRA_TEST_LARGE");
     constexpr std::uint64_t kEnough = 40ull << 30;
-    const bool wanted = wish != nullptr ? std::string(wish) == "1"
-                                        : engine().is_cuda() &&
-                                              engine().properties().memory_bytes >= kEnough;
+    const bool wanted = wish != nullptr
+                            ? std::string(wish) == "1"
+                            : engine().is_cuda() && engine().properties().memory_bytes >= kEnough;
     if (!wanted) GTEST_SKIP() << "needs a GPU of 40 GiB, or MEMRA_TEST_LARGE=1";
   }
 
@@ -53,9 +53,7 @@ class FaultsSizes : public BackendTest {
     return slab;
   }
 
-  static Slab make_tail(Format format) {
-    return random_slabs(1, format, 1, kTail, kColumns)[0];
-  }
+  static Slab make_tail(Format format) { return random_slabs(1, format, 1, kTail, kColumns)[0]; }
 };
 
 TEST_P(FaultsSizes, DequantizeAndRepackReachTheLastRow) {

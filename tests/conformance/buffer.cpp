@@ -104,9 +104,8 @@ Bytes Buffer::download(std::int64_t offset, std::int64_t bytes) const {
   const auto read = [&](Bytes& to, const void* from) {
     return memra_memcpy(engine_->get(), to.data(), from, to.size(), engine_->stream());
   };
-  for (const memra_status status :
-       {read(front, data_ - kGuard), read(back, data_ + bytes_),
-        memra_stream_synchronize(engine_->get(), engine_->stream())}) {
+  for (const memra_status status : {read(front, data_ - kGuard), read(back, data_ + bytes_),
+                                    memra_stream_synchronize(engine_->get(), engine_->stream())}) {
     if (status != MEMRA_OK) return ok(status) << " while reading guard bands";
   }
   if (front != pattern) {

@@ -22,7 +22,9 @@ constexpr std::uint64_t kCounterBefore = 5;
 // x and y are aligned to what the ABI asks for and no more.
 constexpr std::int64_t kActivationSkew = 16;
 
-std::int64_t slab_alignment(Format format) { return format == Format::kV1 ? 4 : 16; }
+std::int64_t slab_alignment(Format format) {
+  return format == Format::kV1 ? 4 : 16;
+}
 
 }  // namespace
 
@@ -56,7 +58,9 @@ DeviceProblem::DeviceProblem(Engine& engine, const MoeProblem& problem, Placemen
   workspace_ = Buffer(engine, static_cast<std::int64_t>(bytes));
 }
 
-DeviceProblem::~DeviceProblem() { memra_moe_layer_destroy(layer_); }
+DeviceProblem::~DeviceProblem() {
+  memra_moe_layer_destroy(layer_);
+}
 
 void DeviceProblem::upload_bank(Plane plane) {
   const reference::Bank& source = problem_.banks[plane];
@@ -230,9 +234,9 @@ void DeviceProblem::run_recorded(const Call& call) const {
   Bytes whole = problem_.y_initial;
   if (tokens > 0) {
     const std::int64_t begin = call.first * row_bytes;
-    const std::int64_t end = begin + reference::strided_elements(tokens, problem_.hidden,
-                                                                 problem_.y_stride) *
-                                         reference::dtype_bytes(problem_.y_dtype);
+    const std::int64_t end =
+        begin + reference::strided_elements(tokens, problem_.hidden, problem_.y_stride) *
+                    reference::dtype_bytes(problem_.y_dtype);
     std::copy(expected.y.begin() + begin, expected.y.begin() + end, whole.begin() + begin);
   }
   const Bytes actual = y();
@@ -247,9 +251,8 @@ std::uint64_t DeviceProblem::expected_counter(const Call& call) const {
   std::vector<std::int32_t> ids(ids_.contents().size() / sizeof(std::int32_t));
   std::memcpy(ids.data(), ids_.contents().data(), ids_.contents().size());
   const auto begin = ids.begin() + call.first * problem_.top_k;
-  const auto bad = std::count_if(begin, begin + tokens_of(call) * problem_.top_k, [&](auto id) {
-    return id < -1 || id >= problem_.n_experts;
-  });
+  const auto bad = std::count_if(begin, begin + tokens_of(call) * problem_.top_k,
+                                 [&](auto id) { return id < -1 || id >= problem_.n_experts; });
   return kCounterBefore + static_cast<std::uint64_t>(bad);
 }
 
@@ -257,8 +260,8 @@ std::uint64_t DeviceProblem::expected_counter(const Call& call) const {
   if (auto result = check_y(call, expected); !result) return result;
   const std::uint64_t counter = counter_.download_values<std::uint64_t>()[0];
   if (counter != expected_counter(call)) {
-    return ::testing::AssertionFailure() << "invalid_ids is " << counter << ", expected "
-                                         << expected_counter(call);
+    return ::testing::AssertionFailure()
+           << "invalid_ids is " << counter << ", expected " << expected_counter(call);
   }
   const auto asked = static_cast<std::int64_t>(args(call).workspace_bytes);
   const Bytes rest =
@@ -272,13 +275,24 @@ std::uint64_t DeviceProblem::expected_counter(const Call& call) const {
   return ::testing::AssertionSuccess();
 }
 
+::testing::AssertionResult DeviceProblem::untouched() const {
+  if (y() != problem_.y_initial) return ::testing::AssertionFailure() << "y was written";
+  if (counter_.download_values<std::uint64_t>()[0] != kCounterBefore) {
+    return ::testing::AssertionFailure() << "invalid_ids was written";
+  }
+  const Bytes workspace = workspace_.download();
+  if (workspace != Bytes(workspace.size(), 0xFF)) {
+    return ::testing::AssertionFailure() << "the workspace was written";
+  }
+  return inputs_intact();
+}
+
 ::testing::AssertionResult DeviceProblem::inputs_intact() const {
-  std::vector<std::pair<const Input*, const char*>> inputs = {
-      {&x_, "x"},
-      {&ids_, "topk_ids"},
-      {&weights_, "topk_weights"},
-      {&table_ptrs_, "expert_ptrs"},
-      {&table_scales_, "expert_scales"}};
+  std::vector<std::pair<const Input*, const char*>> inputs = {{&x_, "x"},
+                                                              {&ids_, "topk_ids"},
+                                                              {&weights_, "topk_weights"},
+                                                              {&table_ptrs_, "expert_ptrs"},
+                                                              {&table_scales_, "expert_scales"}};
   for (const Bank& bank : banks_) {
     for (const Input& input : bank.inputs)
       inputs.emplace_back(&input, "slabs");

@@ -1,4 +1,5 @@
-// A problem in an engine's memory: its layer, and calls of memra_moe_rows held against the reference.
+// A problem in an engine's memory: its layer, and calls of memra_moe_rows held against the
+// reference.
 #pragma once
 
 #include <map>
@@ -61,6 +62,8 @@ class DeviceProblem {
   // y, its gaps, the counter, the workspace beyond what was asked for, and guard bands, after one
   // call since reset().
   ::testing::AssertionResult check(const Call& call, const reference::MoeResult& expected) const;
+  // No output of a call has been written since reset().
+  ::testing::AssertionResult untouched() const;
   // Every input holds what it held.
   ::testing::AssertionResult inputs_intact() const;
 

@@ -64,7 +64,9 @@ Engine::~Engine() {
   memra_engine_destroy(engine_);
 }
 
-void Engine::synchronize() const { require(memra_stream_synchronize(engine_, stream_)); }
+void Engine::synchronize() const {
+  require(memra_stream_synchronize(engine_, stream_));
+}
 
 Engine* shared_engine(memra_backend backend, std::string* reason) {
   struct Slot {
@@ -96,7 +98,9 @@ Stream::Stream(Engine& engine) : engine_(&engine) {
   require(memra_stream_create(engine.get(), &stream_));
 }
 
-Stream::~Stream() { memra_stream_destroy(engine_->get(), stream_); }
+Stream::~Stream() {
+  memra_stream_destroy(engine_->get(), stream_);
+}
 
 void Stream::synchronize() const {
   require(memra_stream_synchronize(engine_->get(), stream_));

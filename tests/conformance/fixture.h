@@ -23,10 +23,10 @@ class BackendTestBase {
   Engine* engine_ = nullptr;
 };
 
-#define MEMRA_TAKE_ENGINE(backend)                                     \
-  do {                                                                 \
-    std::string reason;                                                \
-    if (take(backend, &reason) == nullptr) GTEST_SKIP() << reason;     \
+#define MEMRA_TAKE_ENGINE(backend)                                 \
+  do {                                                             \
+    std::string reason;                                            \
+    if (take(backend, &reason) == nullptr) GTEST_SKIP() << reason; \
   } while (false)
 
 // Parameter: the backend.
@@ -67,6 +67,6 @@ std::string name_of_shape(std::int64_t hidden, std::int64_t intermediate);
 
 }  // namespace memra::test
 
-#define MEMRA_ON_BOTH_BACKENDS(suite)                                              \
-  INSTANTIATE_TEST_SUITE_P(Backends, suite, ::memra::test::both_backends(),       \
+#define MEMRA_ON_BOTH_BACKENDS(suite)                                       \
+  INSTANTIATE_TEST_SUITE_P(Backends, suite, ::memra::test::both_backends(), \
                            ::memra::test::name_of_backend)

@@ -23,8 +23,12 @@ const std::vector<Formats>& all_formats() {
   return formats;
 }
 
-const Formats& v1() { return all_formats()[0]; }
-const Formats& v2() { return all_formats()[1]; }
+const Formats& v1() {
+  return all_formats()[0];
+}
+const Formats& v2() {
+  return all_formats()[1];
+}
 
 const MoeProblem& Solved::in(const Formats& formats) const {
   const Format wanted[3] = {formats.gate, formats.up, formats.down};
@@ -100,8 +104,8 @@ std::vector<float> live_rows(const std::vector<float>& values, std::int64_t colu
     }
     return false;
   };
-  const reference::ValueCounts act = reference::count_values(
-      live_rows(solved.result.gate_up.act, problem.intermediate, is_live));
+  const reference::ValueCounts act =
+      reference::count_values(live_rows(solved.result.gate_up.act, problem.intermediate, is_live));
   const reference::ValueCounts y =
       reference::count_values(live_rows(solved.result.y_f32, problem.hidden, has_live));
   for (const auto& [counts, name] : {std::pair{y, "y"}, std::pair{act, "act"}}) {
@@ -137,7 +141,9 @@ std::string describe(const ProblemSpec& spec) {
   return out.str();
 }
 
-memra_format abi(Format format) { return static_cast<memra_format>(format); }
+memra_format abi(Format format) {
+  return static_cast<memra_format>(format);
+}
 
 memra_dtype abi(DType dtype) {
   switch (dtype) {

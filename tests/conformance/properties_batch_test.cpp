@@ -107,12 +107,10 @@ TEST_P(BatchInvariance, AmongOthersWhateverItsPlace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, BatchInvariance,
-                         ::testing::Combine(both_backends(),
-                                            ::testing::Values(Shape{192, 64}, Shape{1408, 64})),
-                         case_namer([](const Shape& s) {
-                           return name_of_shape(s.hidden, s.intermediate);
-                         }));
+INSTANTIATE_TEST_SUITE_P(
+    Backends, BatchInvariance,
+    ::testing::Combine(both_backends(), ::testing::Values(Shape{192, 64}, Shape{1408, 64})),
+    case_namer([](const Shape& s) { return name_of_shape(s.hidden, s.intermediate); }));
 
 class LargestCalls : public BackendTest {
  protected:

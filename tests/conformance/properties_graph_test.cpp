@@ -1,4 +1,5 @@
-// Recorded calls: the first call ever, replays that see new contents, and several calls in one graph.
+// Recorded calls: the first call ever, replays that see new contents, and several calls in one
+// graph.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,8 +60,7 @@ TEST_P(RecordedCalls, NothingRunsWhileRecording) {
 TEST_P(RecordedCalls, ReplaysSeeNewContents) {
   const auto first = solve(spec_with_seed(3));
   for (const Formats& formats : {v1(), v2()}) {
-    for (const std::uint32_t variant :
-         DeviceProblem(engine(), first->in(formats)).variants()) {
+    for (const std::uint32_t variant : DeviceProblem(engine(), first->in(formats)).variants()) {
       SCOPED_TRACE(variant_name(variant));
       DeviceProblem device(engine(), first->in(formats), {Slabs::kTables, 0});
       const Call call{variant};
@@ -142,9 +142,8 @@ TEST_P(RecordedCalls, StagesInOneGraph) {
       const Graph graph(engine(), engine().stream(), [&] {
         const memra_status status =
             memra_moe_rows_gate_up(engine().get(), &gate_up, engine().stream());
-        return status != MEMRA_OK
-                   ? status
-                   : memra_moe_rows_down(engine().get(), &down, engine().stream());
+        return status != MEMRA_OK ? status
+                                  : memra_moe_rows_down(engine().get(), &down, engine().stream());
       });
       stages.act_buffer().fill(0xFF);
       stages.y_buffer().fill(0xFF);

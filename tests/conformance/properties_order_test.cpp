@@ -1,5 +1,5 @@
-// Order on streams and state shared between them: chains without a wait between the calls, dependent
-// launch on and off, several streams, several threads.
+// Order on streams and state shared between them: chains without a wait between the calls,
+// dependent launch on and off, several streams, several threads.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -93,8 +93,8 @@ TEST_P(BackToBack, AThousandCallsOverOneWorkspace) {
   ASSERT_TRUE(is_informative(*b));
   constexpr std::uint32_t kOfV1[] = {MEMRA_ROWS_AUTO, MEMRA_ROWS_ILP | MEMRA_ROWS_PACK,
                                      MEMRA_ROWS_DEDUP_ORDER};
-  constexpr std::uint32_t kOfV2[] = {MEMRA_ROWS_AUTO, MEMRA_ROWS_LANE_MAJOR | MEMRA_ROWS_DEDUP_ORDER,
-                                     MEMRA_ROWS_PLAIN};
+  constexpr std::uint32_t kOfV2[] = {
+      MEMRA_ROWS_AUTO, MEMRA_ROWS_LANE_MAJOR | MEMRA_ROWS_DEDUP_ORDER, MEMRA_ROWS_PLAIN};
   for (const bool stable : {false, true}) {
     for (const std::uint32_t variant : kOfV1)
       run_alternating(*a, *b, v1(), variant, stable);
@@ -129,8 +129,8 @@ TEST_P(BackToBack, AChainOfLayers) {
         }
         engine().synchronize();
         for (int i = 0; i < kLength; ++i) {
-          ASSERT_TRUE(same_bytes(expected[static_cast<std::size_t>(i)],
-                                 log.download(i * y_bytes, y_bytes)))
+          ASSERT_TRUE(
+              same_bytes(expected[static_cast<std::size_t>(i)], log.download(i * y_bytes, y_bytes)))
               << formats.name << ", " << variant_name(variant) << ", layer " << i << ", repeat "
               << repeat;
         }
@@ -253,8 +253,8 @@ TEST_P(SharedLayer, ThreadsCallAtOnce) {
     };
     for (std::size_t i = 0; i < 2 * variants.size(); ++i) {
       const memra_moe_args args = lane.args(device, variants[(i + index) % variants.size()]);
-      expect_ok(memra_memset(engine().get(), args.y, 0xFF, solved->result.y.size(),
-                             lane.stream.get()));
+      expect_ok(
+          memra_memset(engine().get(), args.y, 0xFF, solved->result.y.size(), lane.stream.get()));
       expect_ok(memra_moe_rows(device.layer(), &args, lane.stream.get()));
       Bytes y(solved->result.y.size());
       expect_ok(memra_memcpy(engine().get(), y.data(), args.y, y.size(), lane.stream.get()));

@@ -38,22 +38,20 @@ void add(std::vector<float>& sum, const std::vector<float>& part) {
 std::vector<float> y_of(const DeviceProblem& device) {
   const Bytes bytes = device.y();
   const MoeProblem& problem = device.problem();
-  return reference::widen(bytes, problem.y_dtype, problem.tokens, problem.hidden,
-                          problem.y_stride);
+  return reference::widen(bytes, problem.y_dtype, problem.tokens, problem.hidden, problem.y_stride);
 }
 
 ::testing::AssertionResult close_to(const Solved& whole, const std::vector<float>& sum) {
   const std::vector<double> expected(whole.result.y_f32.begin(), whole.result.y_f32.end());
-  const reference::Closeness result =
-      reference::closeness(expected, sum, whole.problem.hidden);
+  const reference::Closeness result = reference::closeness(expected, sum, whole.problem.hidden);
   if (result.relative_l2 < kTolerance && result.cosine > 1 - kTolerance) {
     return ::testing::AssertionSuccess();
   }
   return ::testing::AssertionFailure() << result.text();
 }
 
-// The rows of gate and up, and the columns of down, that rank of ranks holds, cut on the device from
-// whole V1 banks.
+// The rows of gate and up, and the columns of down, that rank of ranks holds, cut on the device
+// from whole V1 banks.
 class Cutter {
  public:
   Cutter(Engine& engine, const MoeProblem& whole) : engine_(engine), whole_(whole) {

@@ -71,15 +71,25 @@ class Reduced : public BackendTest {
   }
 };
 
-TEST_P(Reduced, LayerV1) { run_layer(tiny(192, 64, 3), v1(), {Slabs::kPacked, 4}); }
+TEST_P(Reduced, LayerV1) {
+  run_layer(tiny(192, 64, 3), v1(), {Slabs::kPacked, 4});
+}
 
-TEST_P(Reduced, LayerV2) { run_layer(tiny(192, 64, 3), v2()); }
+TEST_P(Reduced, LayerV2) {
+  run_layer(tiny(192, 64, 3), v2());
+}
 
-TEST_P(Reduced, LayerV2HalfTiles) { run_layer(tiny(64, 192, 2), v2()); }
+TEST_P(Reduced, LayerV2HalfTiles) {
+  run_layer(tiny(64, 192, 2), v2());
+}
 
-TEST_P(Reduced, LayerV2LongRows) { run_layer(tiny(1408, 64, 2), v2()); }
+TEST_P(Reduced, LayerV2LongRows) {
+  run_layer(tiny(1408, 64, 2), v2());
+}
 
-TEST_P(Reduced, LayerV2LongerRows) { run_layer(tiny(4160, 64, 1), v2()); }
+TEST_P(Reduced, LayerV2LongerRows) {
+  run_layer(tiny(4160, 64, 1), v2());
+}
 
 TEST_P(Reduced, LayerMixed) {
   for (const Formats& formats : all_formats())
@@ -126,9 +136,9 @@ TEST_P(Reduced, LayerOneTokenAndMany) {
 }
 
 TEST_P(Reduced, Activations) {
-  for (const auto kind : {reference::Activation::kSwigluPreclamp,
-                          reference::Activation::kSwigluPostclamp,
-                          reference::Activation::kSwigluOai}) {
+  for (const auto kind :
+       {reference::Activation::kSwigluPreclamp, reference::Activation::kSwigluPostclamp,
+        reference::Activation::kSwigluOai}) {
     ProblemSpec spec = tiny(128, 64, 2);
     spec.activation = {kind, 0.75f, 1.702f};
     run_layer(spec, v1());

@@ -173,22 +173,27 @@ void add_placements(std::vector<Feature>& list) {
   list.push_back({"pointers_some_null", base(), {Slabs::kPointers, 0}, without_some});
   list.push_back({"tables", base(), {Slabs::kTables, 12}});
   list.push_back({"tables_some_null", base(), {Slabs::kTables, 4}, without_some});
-  list.push_back({"tables_bias_offset", with([](ProblemSpec& s) {
+  list.push_back({"tables_bias_offset",
+                  with([](ProblemSpec& s) {
                     s.bias = true;
                     s.local_offset = 2;
                   }),
                   {Slabs::kTables, 0}});
   list.push_back({"inputs_stable", base(), {}, {}, true, true});
-  list.push_back({"inputs_stable_tables", with([](ProblemSpec& s) { s.hidden = 1408; }),
-                  {Slabs::kTables, 4}, {}, true, true});
+  list.push_back({"inputs_stable_tables",
+                  with([](ProblemSpec& s) { s.hidden = 1408; }),
+                  {Slabs::kTables, 4},
+                  {},
+                  true,
+                  true});
 }
 
 void add_special_rows(std::vector<Feature>& list) {
   const std::pair<RowKind, const char*> kinds[] = {
-      {RowKind::kZero, "zero"},           {RowKind::kOneNan, "nan"},
-      {RowKind::kOneInf, "inf"},          {RowKind::kTiny41, "tiny_1e-41"},
-      {RowKind::kTiny38, "tiny_1e-38"},   {RowKind::kTinyMixed, "tiny_mixed"},
-      {RowKind::kOneHuge, "one_huge"},    {RowKind::kBlockOf6000, "block_of_6000"}};
+      {RowKind::kZero, "zero"},         {RowKind::kOneNan, "nan"},
+      {RowKind::kOneInf, "inf"},        {RowKind::kTiny41, "tiny_1e-41"},
+      {RowKind::kTiny38, "tiny_1e-38"}, {RowKind::kTinyMixed, "tiny_mixed"},
+      {RowKind::kOneHuge, "one_huge"},  {RowKind::kBlockOf6000, "block_of_6000"}};
   for (const auto& [kind, name] : kinds) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       ProblemSpec spec = base();

@@ -30,9 +30,8 @@ TEST_P(RowsTokens, SameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, RowsTokens,
-                         ::testing::Combine(both_backends(),
-                                            ::testing::Values(1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33,
-                                                              64)),
+                         ::testing::Combine(both_backends(), ::testing::Values(1, 2, 3, 4, 5, 7, 8,
+                                                                               9, 16, 17, 33, 64)),
                          case_namer(name_of_tokens));
 
 // ---- Shapes: every one with every format and variant ----
@@ -98,15 +97,12 @@ TEST_P(RowsLargeShapes, SameBits) {
   expect_same_bits(engine(), *solve(spec), matrix);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RowsLargeShapes,
-                         ::testing::Combine(both_backends(),
-                                            ::testing::Values(Shape{2688, 1856, 1},
-                                                              Shape{2880, 2880, 1},
-                                                              Shape{131072, 64, 1},
-                                                              Shape{64, 131072, 1})),
-                         case_namer([](const Shape& s) {
-                           return name_of_shape(s.hidden, s.intermediate);
-                         }));
+INSTANTIATE_TEST_SUITE_P(
+    Backends, RowsLargeShapes,
+    ::testing::Combine(both_backends(),
+                       ::testing::Values(Shape{2688, 1856, 1}, Shape{2880, 2880, 1},
+                                         Shape{131072, 64, 1}, Shape{64, 131072, 1})),
+    case_namer([](const Shape& s) { return name_of_shape(s.hidden, s.intermediate); }));
 
 }  // namespace
 }  // namespace memra::test

@@ -30,20 +30,14 @@ ProblemSpec spec_of(std::int64_t hidden, std::int64_t intermediate, std::int64_t
 
 const std::vector<StageCase>& cases() {
   static const std::vector<StageCase> list = [] {
-    std::vector<StageCase> made = {{"small", spec_of(128, 64, 3)},
-                                   {"one_token", spec_of(192, 320, 1)},
-                                   {"half_tiles", spec_of(320, 192, 9)},
-                                   {"long_rows", spec_of(2880, 64, 2)},
-                                   {"long_act", spec_of(64, 2880, 2)},
-                                   {"wide", spec_of(1408, 640, 2)},
-                                   {"longer_rows", spec_of(8192, 64, 1)},
-                                   {"bias", spec_of(320, 128, 5)},
-                                   {"invalid_ids", spec_of(192, 128, 8)},
-                                   {"bf16_strided", spec_of(192, 128, 5)},
-                                   {"f16_accumulate", spec_of(128, 192, 5)},
-                                   {"offset_bias", spec_of(128, 128, 7)},
-                                   {"repeats", spec_of(256, 64, 33)},
-                                   {"clamped", spec_of(256, 192, 4)}};
+    std::vector<StageCase> made = {
+        {"small", spec_of(128, 64, 3)},           {"one_token", spec_of(192, 320, 1)},
+        {"half_tiles", spec_of(320, 192, 9)},     {"long_rows", spec_of(2880, 64, 2)},
+        {"long_act", spec_of(64, 2880, 2)},       {"wide", spec_of(1408, 640, 2)},
+        {"longer_rows", spec_of(8192, 64, 1)},    {"bias", spec_of(320, 128, 5)},
+        {"invalid_ids", spec_of(192, 128, 8)},    {"bf16_strided", spec_of(192, 128, 5)},
+        {"f16_accumulate", spec_of(128, 192, 5)}, {"offset_bias", spec_of(128, 128, 7)},
+        {"repeats", spec_of(256, 64, 33)},        {"clamped", spec_of(256, 192, 4)}};
     const auto edit = [&](const std::string& name) -> ProblemSpec& {
       return std::find_if(made.begin(), made.end(), [&](const auto& c) { return c.name == name; })
           ->spec;
@@ -115,10 +109,10 @@ TEST_P(RowsStages, ChainGivesTheBitsOfTheLayer) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RowsStages,
-                         ::testing::Combine(both_backends(),
-                                            ::testing::Range(0, static_cast<int>(cases().size()))),
-                         case_namer([](int i) { return cases()[static_cast<std::size_t>(i)].name; }));
+INSTANTIATE_TEST_SUITE_P(
+    Backends, RowsStages,
+    ::testing::Combine(both_backends(), ::testing::Range(0, static_cast<int>(cases().size()))),
+    case_namer([](int i) { return cases()[static_cast<std::size_t>(i)].name; }));
 
 // ---- Properties of single stages ----
 
@@ -184,9 +178,9 @@ TEST_P(RowsStage, NullSlabOfOnePlaneSkipsThePairInItsStage) {
     std::fill_n(expected.begin() + spec.hidden, spec.hidden, 0.0f);
     for (const std::uint32_t variant : stages.down_variants()) {
       stages.down(variant);
-      const auto report = reference::compare_bits(
-          std::span<const float>(expected), stages.y_buffer().download_values<float>(),
-          spec.hidden);
+      const auto report =
+          reference::compare_bits(std::span<const float>(expected),
+                                  stages.y_buffer().download_values<float>(), spec.hidden);
       EXPECT_TRUE(report.same()) << variant_name(variant) << ": " << report.text();
     }
   }
@@ -260,8 +254,8 @@ TEST_P(RowsStage, ZeroTokensAreFineWithNullPointers) {
   memra_q8_1_args q8 = MEMRA_Q8_1_ARGS_INIT;
   q8.columns = 64;
   EXPECT_TRUE(ok(memra_quantize_q8_1(engine().get(), &q8, engine().stream())));
-  EXPECT_TRUE(ok(
-      memra_q8_to_lane_major(engine().get(), nullptr, 0, 64, nullptr, engine().stream())));
+  EXPECT_TRUE(
+      ok(memra_q8_to_lane_major(engine().get(), nullptr, 0, 64, nullptr, engine().stream())));
 }
 
 MEMRA_ON_BOTH_BACKENDS(RowsStage);

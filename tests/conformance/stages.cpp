@@ -12,7 +12,9 @@ using reference::Plane;
 
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
 
 ::testing::AssertionResult same(const char* name, const BitReport& report, const Buffer& buffer) {
   if (!report.same()) return ::testing::AssertionFailure() << name << ": " << report.text();
@@ -22,10 +24,7 @@ std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 }  // namespace
 
 DeviceStages::DeviceStages(const DeviceProblem& device, const Solved& solved)
-    : device_(device),
-      solved_(solved),
-      problem_(device.problem()),
-      n_pairs_(problem_.n_pairs()) {
+    : device_(device), solved_(solved), problem_(device.problem()), n_pairs_(problem_.n_pairs()) {
   Engine& engine = device.engine();
   const std::int64_t tokens = problem_.tokens;
   const std::int64_t hidden = problem_.hidden;
@@ -193,8 +192,8 @@ memra_rows_down_args DeviceStages::down_args(std::uint32_t variant) const {
 void DeviceStages::down(std::uint32_t variant) const {
   y_.upload(problem_.y_initial);
   memra_rows_down_args args = down_args(variant);
-  args.q = in_order(act_q_, act_q_permuted_, n_pairs_, problem_.intermediate, variant)
-               .as<std::int8_t>();
+  args.q =
+      in_order(act_q_, act_q_permuted_, n_pairs_, problem_.intermediate, variant).as<std::int8_t>();
   require(memra_moe_rows_down(engine().get(), &args, engine().stream()));
   engine().synchronize();
 }
@@ -204,7 +203,9 @@ void DeviceStages::feed_gate_up() const {
   d_.upload_values(solved_.result.x_q.d);
 }
 
-void DeviceStages::feed_quantize_act() const { act_.upload_values(solved_.result.gate_up.act); }
+void DeviceStages::feed_quantize_act() const {
+  act_.upload_values(solved_.result.gate_up.act);
+}
 
 void DeviceStages::feed_down() const {
   act_q_.upload_values(solved_.result.act_q.q);
@@ -213,8 +214,8 @@ void DeviceStages::feed_down() const {
 
 ::testing::AssertionResult DeviceStages::check_q(const Buffer& q, const Buffer& d,
                                                  const reference::QuantizedRows& expected) const {
-  const auto q_report = reference::compare_bits(
-      std::span<const std::int8_t>(expected.q), q.download_values<std::int8_t>(), expected.cols);
+  const auto q_report = reference::compare_bits(std::span<const std::int8_t>(expected.q),
+                                                q.download_values<std::int8_t>(), expected.cols);
   if (auto result = same("q", q_report, q); !result) return result;
   return same("d",
               reference::compare_bits(std::span<const float>(expected.d),

@@ -1,5 +1,5 @@
-// The stages of the rows path on a device: the tables of a problem's pairs, and each stage by itself
-// or chained by hand.
+// The stages of the rows path on a device: the tables of a problem's pairs, and each stage by
+// itself or chained by hand.
 #pragma once
 
 #include <vector>

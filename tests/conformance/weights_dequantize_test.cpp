@@ -48,10 +48,10 @@ TEST_P(WeightsDequantize, BothFormatsEveryPart) {
         for (const bool scaled : {false, true}) {
           const std::int64_t row_stride = p.cols + padding;
           const std::int64_t stride = p.rows * row_stride + padding;
-          Bytes expected(static_cast<std::size_t>(
-                             ((n_experts - 1) * stride + (p.rows - 1) * row_stride + p.cols) *
-                             element),
-                         0xFF);
+          Bytes expected(
+              static_cast<std::size_t>(
+                  ((n_experts - 1) * stride + (p.rows - 1) * row_stride + p.cols) * element),
+              0xFF);
           for (std::int64_t e = 0; e < n_experts; ++e) {
             const auto at = static_cast<std::size_t>(e);
             const auto values =

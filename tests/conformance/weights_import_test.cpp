@@ -106,14 +106,12 @@ TEST_P(WeightsImport, BothFormatsEveryPart) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, WeightsImport,
-                         ::testing::Combine(both_backends(),
-                                            ::testing::Values(Size{8, 64}, Size{16, 128},
-                                                              Size{24, 192}, Size{64, 320},
-                                                              Size{40, 704}, Size{16, 2880})),
-                         case_namer([](const Size& size) {
-                           return name_of_shape(size.rows, size.cols);
-                         }));
+INSTANTIATE_TEST_SUITE_P(
+    Backends, WeightsImport,
+    ::testing::Combine(both_backends(),
+                       ::testing::Values(Size{8, 64}, Size{16, 128}, Size{24, 192}, Size{64, 320},
+                                         Size{40, 704}, Size{16, 2880})),
+    case_namer([](const Size& size) { return name_of_shape(size.rows, size.cols); }));
 
 class WeightsImportProperties : public BackendTest {
  protected:

@@ -48,8 +48,7 @@ struct Matrices {
     std::vector<float> result;
     for (std::int64_t row = 0; row < rows; ++row) {
       for (std::int64_t col = 0; col < cols; ++col) {
-        result.push_back(
-            reference::load(raw, dtype, expert * stride() + row * row_stride() + col));
+        result.push_back(reference::load(raw, dtype, expert * stride() + row * row_stride() + col));
       }
     }
     return result;
@@ -116,8 +115,7 @@ struct Case {
 class WeightsQuantize : public BackendCaseTest<Case> {
  protected:
   Matrices matrices(std::int64_t n_experts) const {
-    return {n_experts,           param().rows,       param().cols,
-            param().dtype,       param().row_padding, param().gap,
+    return {n_experts, param().rows, param().cols, param().dtype, param().row_padding, param().gap,
             {}};
   }
 };
@@ -184,14 +182,13 @@ TEST_P(WeightsQuantize, Ties) {
 
 INSTANTIATE_TEST_SUITE_P(
     Backends, WeightsQuantize,
-    ::testing::Combine(both_backends(),
-                       ::testing::Values(Case{DType::kF32, 8, 64, 0, 0},
-                                         Case{DType::kF32, 24, 320, 4, 0},
-                                         Case{DType::kF32, 64, 704, 0, 8},
-                                         Case{DType::kF16, 16, 192, 0, 0},
-                                         Case{DType::kF16, 40, 128, 8, 16},
-                                         Case{DType::kBF16, 8, 2880, 0, 0},
-                                         Case{DType::kBF16, 32, 320, 24, 8})),
+    ::testing::Combine(both_backends(), ::testing::Values(Case{DType::kF32, 8, 64, 0, 0},
+                                                          Case{DType::kF32, 24, 320, 4, 0},
+                                                          Case{DType::kF32, 64, 704, 0, 8},
+                                                          Case{DType::kF16, 16, 192, 0, 0},
+                                                          Case{DType::kF16, 40, 128, 8, 16},
+                                                          Case{DType::kBF16, 8, 2880, 0, 0},
+                                                          Case{DType::kBF16, 32, 320, 24, 8})),
     case_namer([](const Case& c) {
       std::string name = name_of_shape(c.rows, c.cols);
       name.append(c.dtype == DType::kF32 ? "_f32" : c.dtype == DType::kF16 ? "_f16" : "_bf16");

@@ -43,8 +43,7 @@ TEST_P(WeightsRepack, OutOfPlace) {
   const std::int64_t n_experts = 3;
   const std::int64_t source_bytes = reference::slab_bytes(param().rows, param().cols);
   for (const bool invalid : {false, true}) {
-    const auto slabs =
-        random_slabs(1, Format::kV1, n_experts, param().rows, param().cols, invalid);
+    const auto slabs = random_slabs(1, Format::kV1, n_experts, param().rows, param().cols, invalid);
     for (const std::int64_t gap : {0, 4}) {
       const std::int64_t stride = source_bytes + gap;
       const Input source(engine(), bank_bytes(slabs, stride), gap);
@@ -83,8 +82,7 @@ TEST_P(WeightsRepack, InPlaceEqualsOutOfPlace) {
       const std::int64_t stride = source_bytes + gap;
       const Bytes before = bank_bytes(slabs, stride);
       const Buffer bank(engine(), before, 16);
-      const Buffer workspace(engine(),
-                             static_cast<std::int64_t>(slabs_at_once * slab_workspace()));
+      const Buffer workspace(engine(), static_cast<std::int64_t>(slabs_at_once * slab_workspace()));
       for (const Part& part : parts_of(param().rows, param().cols)) {
         InvalidScales found;
         const auto expected = convert_part(slabs, part, Format::kV2, &found);
