@@ -3,7 +3,9 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "report.h"
@@ -44,7 +46,14 @@ Copies choose_copies(const Options& options, const Session& session) {
           copies_for(options, session.on_cpu(), experts * bytes(kDown), l2)};
 }
 
+// Now rather than after minutes of measuring.
+void require_writable(const std::string& path) {
+  if (path.empty() || path == "-") return;
+  if (!std::ofstream(path, std::ios::app)) throw Failure("--json: cannot write '" + path + "'");
+}
+
 int run(Options options, const std::vector<Arm>& arms) {
+  require_writable(options.json_path);
   const std::unique_ptr<WeightSource> weights = options.gguf_path.empty()
                                                     ? make_synthetic_weights(options.shape)
                                                     : open_gguf_weights(&options);
