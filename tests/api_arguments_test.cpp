@@ -2,11 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "api_entries.h"
 #include "memra.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace memra::api_test {
 namespace {
@@ -285,7 +291,8 @@ TEST_F(ApiArguments, GlobalScales) {
   expect_refused();
   args.global_scale = MEMRA_GLOBAL_SCALE_DIRECT;
   EXPECT_EQ(world.finish(memra_import_nvfp4(world.engine, &args, nullptr)), MEMRA_OK);
-  EXPECT_EQ(std::memcmp(world.scales_out.as(), scales, sizeof(scales)), 0);
+  for (int64_t e = 0; e < kExperts; ++e)
+    EXPECT_EQ(world.scales_out.as<float>()[e], scales[e]);
 
   scales[3] = std::numeric_limits<float>::max();
   args.global_scale = MEMRA_GLOBAL_SCALE_RECIPROCAL;
@@ -296,6 +303,27 @@ TEST_F(ApiArguments, GlobalScales) {
   EXPECT_EQ(result[2], 1.0f / 3.0f);
   EXPECT_GT(result[3], 0.0f);
 }
+
+#if defined(__x86_64__)
+// A host may flush subnormals in its threads; the reciprocal does not, and the mode stays the
+// host's.
+TEST_F(ApiArguments, ReciprocalUnderFlushToZero) {
+  float scales[kExperts];
+  std::fill_n(scales, kExperts, std::numeric_limits<float>::max());
+  memra_import_args args = world.import_args();
+  args.global_scales = scales;
+  args.global_scale = MEMRA_GLOBAL_SCALE_RECIPROCAL;
+  const unsigned before = _mm_getcsr();
+  const unsigned flushing = before | 0x8040u;
+  _mm_setcsr(flushing);
+  const memra_status status = memra_import_nvfp4(world.engine, &args, nullptr);
+  const unsigned after = _mm_getcsr();
+  _mm_setcsr(before);
+  EXPECT_EQ(after & 0x8040u, 0x8040u);
+  ASSERT_EQ(world.finish(status), MEMRA_OK) << memra_last_error();
+  EXPECT_EQ(world.scales_out.as<uint32_t>()[0], 0x00200000u);
+}
+#endif
 
 TEST_F(ApiArguments, BankBytes) {
   uint64_t stride = 0;

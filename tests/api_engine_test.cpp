@@ -19,8 +19,10 @@ namespace {
 // this thread.
 class Variable {
  public:
-  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Variable() { unsetenv(name_); }
+  Variable(const char* name, const char* value) : name_(name) {
+    setenv(name, value, 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+  ~Variable() { unsetenv(name_); }  // NOLINT(concurrency-mt-unsafe)
   Variable(const Variable&) = delete;
   Variable& operator=(const Variable&) = delete;
 
@@ -219,6 +221,39 @@ TEST(ApiEngine, StagesWithAutoUnderEveryPreference) {
     EXPECT_EQ(world.finish(memra_moe_rows_gate_up(world.engine, &args, nullptr)), MEMRA_OK)
         << memra_last_error();
   }
+}
+
+// The engine's default may be lane-major, but a stage called with AUTO reads activations in natural
+// order: the bits are those of an explicit variant.
+TEST(ApiEngine, StagesWithAutoNeverAssumeLaneMajor) {
+  World plain(MEMRA_NVFP4_V2);
+  ASSERT_TRUE(plain.ok());
+  for (std::size_t i = 0; i < plain.q.size(); ++i) {
+    plain.q.as<int8_t>()[i] = static_cast<int8_t>(i * 37 % 255 - 127);
+  }
+  for (std::size_t i = 0; i < plain.slabs.size(); ++i) {
+    plain.slabs.as<unsigned char>()[i] = static_cast<unsigned char>(i * 29 % 0x7F);
+  }
+  memra_engine_options options = cpu_options();
+  options.rows_variant = MEMRA_ROWS_LANE_MAJOR;
+  const Engine lane_major(options);
+  ASSERT_EQ(lane_major.status, MEMRA_OK);
+
+  memra_rows_gate_up_args args = plain.gate_up_args();
+  args.variant = MEMRA_ROWS_PLAIN;
+  ASSERT_EQ(plain.finish(memra_moe_rows_gate_up(plain.engine, &args, nullptr)), MEMRA_OK);
+  Memory by_default(kPairs * kIntermediate * sizeof(float), Memory::kPoison);
+  args.variant = MEMRA_ROWS_AUTO;
+  args.out = by_default.as<float>();
+  ASSERT_EQ(memra_moe_rows_gate_up(lane_major.handle, &args, nullptr), MEMRA_OK);
+  ASSERT_EQ(memra_stream_synchronize(lane_major.handle, nullptr), MEMRA_OK);
+  EXPECT_EQ(std::memcmp(by_default.as(), plain.act.as(), by_default.size()), 0);
+
+  // The comparison means something: lane-major of the same bytes is another result.
+  args.variant = MEMRA_ROWS_LANE_MAJOR;
+  ASSERT_EQ(memra_moe_rows_gate_up(lane_major.handle, &args, nullptr), MEMRA_OK);
+  ASSERT_EQ(memra_stream_synchronize(lane_major.handle, nullptr), MEMRA_OK);
+  EXPECT_NE(std::memcmp(by_default.as(), plain.act.as(), by_default.size()), 0);
 }
 
 using Lines = std::vector<std::pair<int32_t, std::string>>;
