@@ -33,7 +33,7 @@ std::string missing_hint(const Gguf& gguf) {
          " of " + std::to_string(*count) + ", try another part";
 }
 
-const GgufTensor& require_weight(const Gguf& gguf, const std::string& name) {
+const GgufTensor* require_weight(const Gguf& gguf, const std::string& name) {
   const GgufTensor* tensor = gguf.find_tensor(name);
   if (tensor == nullptr) fail("tensor '" + name + "' is missing" + missing_hint(gguf));
   if (tensor->type != kGgmlNvfp4) {
@@ -44,7 +44,7 @@ const GgufTensor& require_weight(const Gguf& gguf, const std::string& name) {
     fail("tensor '" + name + "' has shape " + shape_text(*tensor) +
          "; [columns, rows, experts] is expected");
   }
-  return *tensor;
+  return tensor;
 }
 
 void require_shape(const GgufTensor& tensor, uint64_t columns, uint64_t rows, uint64_t experts) {
@@ -101,7 +101,7 @@ void require_multiple(uint64_t value, uint64_t multiple, const char* name) {
 
 GgufMoeLayer find_moe_layer(const Gguf& gguf, uint32_t layer) {
   const std::string prefix = "blk." + std::to_string(layer) + ".ffn_";
-  const GgufTensor& down = require_weight(gguf, prefix + "down_exps.weight");
+  const GgufTensor& down = *require_weight(gguf, prefix + "down_exps.weight");
 
   GgufMoeLayer result;
   result.intermediate_size = down.dims[0];
@@ -117,7 +117,7 @@ GgufMoeLayer find_moe_layer(const Gguf& gguf, uint32_t layer) {
   const uint64_t inter = result.intermediate_size;
   const std::string fused = prefix + "gate_up_exps";
   if (gguf.find_tensor(fused + ".weight") != nullptr) {
-    const GgufTensor& tensor = require_weight(gguf, fused + ".weight");
+    const GgufTensor& tensor = *require_weight(gguf, fused + ".weight");
     require_shape(tensor, result.hidden_size, 2 * inter, result.n_experts);
     result.gate = make_plane(gguf, tensor, 0, inter);
     result.up = make_plane(gguf, tensor, inter, inter);
@@ -126,7 +126,7 @@ GgufMoeLayer find_moe_layer(const Gguf& gguf, uint32_t layer) {
   } else {
     for (const bool is_gate : {true, false}) {
       const std::string name = prefix + (is_gate ? "gate_exps" : "up_exps");
-      const GgufTensor& tensor = require_weight(gguf, name + ".weight");
+      const GgufTensor& tensor = *require_weight(gguf, name + ".weight");
       require_shape(tensor, result.hidden_size, inter, result.n_experts);
       GgufPlane& plane = is_gate ? result.gate : result.up;
       plane = make_plane(gguf, tensor, 0, inter);
