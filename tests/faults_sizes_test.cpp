@@ -27,7 +27,7 @@ class FaultsSizes : public BackendTest {
   void SetUp() override {
     BackendTest::SetUp();
     if (IsSkipped()) return;
-    const char* wish = std::getenv("MEMRA_TEST_LARGE");
+    const char* wish = std::getenv("MEMRA_TEST_LARGE");  // NOLINT(concurrency-mt-unsafe)
     constexpr std::uint64_t kEnough = 40ull << 30;
     const bool wanted = wish != nullptr
                             ? std::string(wish) == "1"

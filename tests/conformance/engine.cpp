@@ -34,10 +34,10 @@ std::string text_of(memra_status status) {
   return ::testing::AssertionSuccess();
 }
 
-void require(memra_status status, std::source_location where) {
+void require(memra_status status, const char* file, int line) {
   if (status == MEMRA_OK) return;
   std::ostringstream text;
-  text << where.file_name() << ":" << where.line() << ": " << text_of(status);
+  text << file << ":" << line << ": " << text_of(status);
   throw std::runtime_error(text.str());
 }
 

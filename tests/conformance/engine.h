@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <source_location>
 #include <string>
 #include <utility>
 
@@ -19,13 +18,17 @@ namespace memra::test {
 ::testing::AssertionResult fails_with(memra_status status, memra_status expected,
                                       std::initializer_list<const char*> words = {});
 
-// Throws unless the status is MEMRA_OK.
-void require(memra_status status, std::source_location where = std::source_location::current());
+// Throws unless the status is MEMRA_OK. The place is the caller's; clang-tidy's library has no
+// std::source_location.
+void require(memra_status status, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
 const char* backend_name(memra_backend backend);
 
 // Guard bands around buffers; kNone leaves the ends of an allocation to a memory checker.
 enum class Guards { kBands, kNone };
+
+// Whether the known operation of the fixtures gave its answer before any test.
+enum class Health { kUnknown, kGood, kBad };
 
 class Engine {
  public:
@@ -46,12 +49,15 @@ class Engine {
 
   Guards guards() const { return guards_; }
   void set_guards(Guards guards) { guards_ = guards; }
+  Health health() const { return health_; }
+  void set_health(Health health) { health_ = health; }
 
  private:
   memra_engine* engine_ = nullptr;
   memra_stream stream_ = nullptr;
   memra_engine_properties properties_ = MEMRA_ENGINE_PROPERTIES_INIT;
   Guards guards_ = Guards::kBands;
+  Health health_ = Health::kUnknown;
 };
 
 memra_engine_options options_for(memra_backend backend);

@@ -1,5 +1,6 @@
-// Fixtures over {CPU, CUDA}. A CUDA case is skipped where there is no such device; after every test
-// a small known operation must still give its known answer on the engine that the process shares.
+// Fixtures over {CPU, CUDA}. A CUDA case is skipped where there is no such device. After every test
+// a small known operation must still give its known answer on the engine that the process shares,
+// if it gave it before the first: a library that is wrong throughout fails where it is wrong.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -2,7 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -114,151 +115,64 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(both_backends(), ::testing::Range(0, static_cast<int>(cases().size()))),
     case_namer([](int i) { return cases()[static_cast<std::size_t>(i)].name; }));
 
-// ---- Properties of single stages ----
+// ---- Rule 1 over everything a float can be ----
 
-class RowsStage : public BackendTest {};
+class QuantizeQ8 : public BackendCaseTest<int> {};
 
-TEST_P(RowsStage, LaneMajorPermutesWithinGroupsOf32) {
-  // Values 0..31 in every group, so that the permutation can be read off.
-  for (const std::int64_t columns : {64, 128, 320, 1408}) {
-    const std::int64_t rows = 3;
-    std::vector<std::int8_t> q(static_cast<std::size_t>(rows * columns));
-    for (std::size_t i = 0; i < q.size(); ++i)
-      q[i] = static_cast<std::int8_t>(i % 32);
-    const Input in(engine(), bytes_of(q), 16);
-    const Buffer out(engine(), rows * columns, 16);
-    ASSERT_TRUE(ok(memra_q8_to_lane_major(engine().get(), in.buffer().as<std::int8_t>(), rows,
-                                          columns, out.as<std::int8_t>(), engine().stream())));
-    engine().synchronize();
-    const auto permuted = out.download_values<std::int8_t>();
-    for (std::size_t group = 0; group < permuted.size(); group += 32) {
-      std::vector<std::int8_t> sorted(permuted.begin() + static_cast<std::ptrdiff_t>(group),
-                                      permuted.begin() + static_cast<std::ptrdiff_t>(group + 32));
-      std::sort(sorted.begin(), sorted.end());
-      ASSERT_TRUE(std::equal(sorted.begin(), sorted.end(), q.begin())) << columns << ", " << group;
-    }
-    EXPECT_TRUE(in.intact("q"));
-    EXPECT_TRUE(out.guards_intact());
-  }
-}
-
-TEST_P(RowsStage, NullSlabOfOnePlaneSkipsThePairInItsStage) {
-  ProblemSpec spec = spec_of(192, 128, 3);
-  const auto solved = solve(spec);
-  const std::int64_t n_pairs = solved->problem.n_pairs();
-  const auto intermediate = static_cast<std::size_t>(spec.intermediate);
-  for (const Formats& formats : all_formats()) {
-    SCOPED_TRACE(formats.name);
-    const DeviceProblem device(engine(), solved->in(formats));
-    DeviceStages stages(device, *solved);
-    const std::vector<const void*> whole = stages.ptrs();
-    stages.feed_gate_up();
-    for (const std::int64_t entry : {std::int64_t{1}, n_pairs + 4}) {  // gate of pair 1, up of 4
-      std::vector<const void*> ptrs = whole;
-      ptrs[static_cast<std::size_t>(entry)] = nullptr;
-      stages.replace_ptrs(ptrs);
-      std::vector<float> expected = solved->result.gate_up.act;
-      const auto pair = static_cast<std::size_t>(entry % n_pairs);
-      std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(pair * intermediate), intermediate,
-                  0.0f);
-      for (const std::uint32_t variant : stages.gate_up_variants()) {
-        stages.gate_up(variant);
-        const auto report = reference::compare_bits(std::span<const float>(expected), stages.act(),
-                                                    spec.intermediate);
-        EXPECT_TRUE(report.same()) << variant_name(variant) << ": " << report.text();
-      }
-    }
-    // Down of pairs 2 and 3, which is the whole of token 1: its y is +0.
-    std::vector<const void*> ptrs = whole;
-    for (const std::int64_t pair : {2, 3})
-      ptrs[static_cast<std::size_t>(2 * n_pairs + pair)] = nullptr;
-    stages.replace_ptrs(ptrs);
-    stages.feed_down();
-    std::vector<float> expected = solved->result.y_f32;
-    std::fill_n(expected.begin() + spec.hidden, spec.hidden, 0.0f);
-    for (const std::uint32_t variant : stages.down_variants()) {
-      stages.down(variant);
-      const auto report =
-          reference::compare_bits(std::span<const float>(expected),
-                                  stages.y_buffer().download_values<float>(), spec.hidden);
-      EXPECT_TRUE(report.same()) << variant_name(variant) << ": " << report.text();
-    }
-  }
-}
-
-TEST_P(RowsStage, AnyOrderOfTheExpertsGivesTheSameBits) {
-  ProblemSpec spec = spec_of(192, 64, 17);
-  spec.ids = reference::IdPattern::kDuplicates;
-  const auto solved = solve(spec);
-  const std::vector<std::int32_t>& ids = solved->problem.ids;
-  std::vector<std::int32_t> order(ids.size());
-  for (const Formats& formats : {v1(), v2()}) {
-    const DeviceProblem device(engine(), solved->in(formats));
-    DeviceStages stages(device, *solved);
-    stages.feed_gate_up();
-    // Experts in rising and in another order, the pairs of each in rising and in falling order.
-    for (const int factor : {1, 3}) {
-      std::iota(order.begin(), order.end(), 0);
-      if (factor != 1) std::reverse(order.begin(), order.end());
-      std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-        return factor * ids[static_cast<std::size_t>(a)] % 4 <
-               factor * ids[static_cast<std::size_t>(b)] % 4;
-      });
-      stages.replace_order(order);
-      for (const std::uint32_t variant : stages.gate_up_variants()) {
-        stages.gate_up(variant);
-        EXPECT_TRUE(stages.check_act()) << formats.name << ", " << variant_name(variant);
+TEST_P(QuantizeQ8, EveryMagnitudeAndTie) {
+  const DType dtype = static_cast<DType>(param());
+  constexpr std::int64_t kColumns = 192;
+  constexpr std::int64_t kRows = 600;
+  reference::Random random(12);
+  Bytes x(static_cast<std::size_t>(kRows * kColumns * reference::dtype_bytes(dtype)));
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    for (std::int64_t group = 0; group < kColumns / 32; ++group) {
+      // From subnormals to the largest, and about the border of 2^-119 on every third row.
+      const auto exponent = static_cast<int>(row % 3 == 0 ? -121 + random.below(4)
+                                                          : -149 + (row * 6 + group) % (149 + 129));
+      const std::int64_t kind = random.below(8);
+      const std::int64_t special = random.below(32);
+      for (std::int64_t i = 0; i < 32; ++i) {
+        float value = std::ldexp(random.normal() + 2.0f, exponent);
+        // Multiples of a half under an amax of 127 are ties.
+        if (kind == 1) value = static_cast<float>(random.below(509) - 254) * 0.5f;
+        if (kind == 1 && i == special) value = 127.0f;
+        if (kind == 2) value = -std::ldexp(1.0f, exponent);
+        if (kind == 3) value = std::ldexp(1.0f, exponent + static_cast<int>(random.below(6)));
+        if (kind == 4 && i == special) value = std::numeric_limits<float>::infinity();
+        if (kind == 5 && i == special) value = reference::from_bits(0xFF800001u);
+        if (kind == 6) value = i % 2 == 0 ? -0.0f : 0.0f;
+        if (kind == 7) value = std::numeric_limits<float>::max() * (i == special ? -1.0f : 0.3f);
+        reference::store(x, dtype, row * kColumns + group * 32 + i, value);
       }
     }
   }
+  const auto expected = reference::quantize_q8(
+      reference::widen(x, dtype, kRows, kColumns, kColumns), kRows, kColumns);
+  const Input in(engine(), x, 16);
+  const Buffer q(engine(), kRows * kColumns, 16);
+  const Buffer d(engine(), kRows * (kColumns / 32) * 4, 16);
+  memra_q8_1_args args = MEMRA_Q8_1_ARGS_INIT;
+  args.x_dtype = abi(dtype);
+  args.x = in.data();
+  args.rows = kRows;
+  args.columns = kColumns;
+  args.q = q.as<std::int8_t>();
+  args.d = d.as<float>();
+  ASSERT_TRUE(ok(memra_quantize_q8_1(engine().get(), &args, engine().stream())));
+  engine().synchronize();
+  EXPECT_TRUE(same_bytes(bytes_of(expected.q), q.download()));
+  EXPECT_TRUE(same_bytes(bytes_of(expected.d), d.download()));
+  EXPECT_TRUE(q.guards_intact());
+  EXPECT_TRUE(d.guards_intact());
+  EXPECT_TRUE(in.intact("x"));
 }
 
-TEST_P(RowsStage, WithoutOrderTheOrderedVariantsAreErrors) {
-  const auto solved = solve(spec_of(128, 64, 3));
-  for (const Formats& formats : {v1(), v2()}) {
-    const DeviceProblem device(engine(), solved->in(formats));
-    const DeviceStages stages(device, *solved);
-    stages.feed_gate_up();
-    stages.act_buffer().fill(0xFF);
-    for (const std::uint32_t variant : stages.gate_up_variants()) {
-      memra_rows_gate_up_args args = stages.gate_up_args(variant);
-      args.order = nullptr;
-      constexpr std::uint32_t kOrdered = MEMRA_ROWS_ORD | MEMRA_ROWS_DEDUP_ORDER;
-      if ((variant & kOrdered) != 0) {
-        EXPECT_TRUE(fails_with(memra_moe_rows_gate_up(engine().get(), &args, engine().stream()),
-                               MEMRA_ERROR_INVALID_ARGUMENT, {"order"}));
-        engine().synchronize();
-        const Bytes act = stages.act_buffer().download();
-        EXPECT_EQ(act, Bytes(act.size(), 0xFF)) << "written by a call that failed";
-      } else if ((variant & MEMRA_ROWS_LANE_MAJOR) == 0) {
-        ASSERT_TRUE(ok(memra_moe_rows_gate_up(engine().get(), &args, engine().stream())));
-        engine().synchronize();
-        EXPECT_TRUE(stages.check_act()) << variant_name(variant);
-        stages.act_buffer().fill(0xFF);
-      }
-    }
-  }
-}
-
-TEST_P(RowsStage, ZeroTokensAreFineWithNullPointers) {
-  memra_rows_gate_up_args gate_up = MEMRA_ROWS_GATE_UP_ARGS_INIT;
-  gate_up.top_k = 2;
-  gate_up.hidden_size = gate_up.intermediate_size = 64;
-  gate_up.gate_format = gate_up.up_format = MEMRA_NVFP4;
-  EXPECT_TRUE(ok(memra_moe_rows_gate_up(engine().get(), &gate_up, engine().stream())));
-  memra_rows_down_args down = MEMRA_ROWS_DOWN_ARGS_INIT;
-  down.top_k = 2;
-  down.hidden_size = down.intermediate_size = 64;
-  down.format = MEMRA_NVFP4;
-  EXPECT_TRUE(ok(memra_moe_rows_down(engine().get(), &down, engine().stream())));
-  memra_q8_1_args q8 = MEMRA_Q8_1_ARGS_INIT;
-  q8.columns = 64;
-  EXPECT_TRUE(ok(memra_quantize_q8_1(engine().get(), &q8, engine().stream())));
-  EXPECT_TRUE(
-      ok(memra_q8_to_lane_major(engine().get(), nullptr, 0, 64, nullptr, engine().stream())));
-}
-
-MEMRA_ON_BOTH_BACKENDS(RowsStage);
+INSTANTIATE_TEST_SUITE_P(Backends, QuantizeQ8,
+                         ::testing::Combine(both_backends(), ::testing::Range(0, 3)),
+                         case_namer([](int dtype) {
+                           return dtype == 0 ? "f32" : dtype == 1 ? "f16" : "bf16";
+                         }));
 
 }  // namespace
 }  // namespace memra::test

@@ -21,7 +21,7 @@ class SelfCheck : public BackendTest {
 
 // The least significant change of a bank, a scale, an activation or a router weight shows in y.
 TEST_P(SelfCheck, OneFlippedInputBitIsSeen) {
-  const auto expect_seen = [&](const char* what, MoeProblem problem) {
+  const auto expect_seen = [&](const char* what, const MoeProblem& problem) {
     for (const Formats& formats : {v1(), v2()}) {
       const auto changed = solve(what, problem);
       const DeviceProblem device(engine(), changed->in(formats));

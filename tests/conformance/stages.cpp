@@ -44,25 +44,34 @@ DeviceStages::DeviceStages(const DeviceProblem& device, const Solved& solved)
 }
 
 void DeviceStages::upload_tables() {
-  std::vector<const void*> ptrs(at(3 * n_pairs_), nullptr);
-  std::vector<float> scales(at(3 * n_pairs_), 0.0f);
-  std::vector<const float*> bias(at(3 * n_pairs_), nullptr);
-  const reference::Tables tables = reference::route(problem_);
+  for (const Plane plane : {reference::kGate, reference::kUp, reference::kDown})
+    has_bias_ = has_bias_ || device_.bias(plane, 0) != nullptr;
+  ptrs_ = Input(engine(), std::vector<const void*>(at(3 * n_pairs_), nullptr));
+  scales_ = Input(engine(), std::vector<float>(at(3 * n_pairs_), 0.0f));
+  bias_ = Input(engine(), std::vector<const float*>(at(3 * n_pairs_), nullptr));
+  replace_tables(reference::route(problem_), problem_);
+}
+
+void DeviceStages::replace_tables(const reference::Tables& tables,
+                                  const reference::MoeProblem& problem) {
+  std::vector<const void*> ptrs;
+  std::vector<float> scales;
+  std::vector<const float*> bias;
   const reference::PairPlane* planes[3] = {&tables.gate, &tables.up, &tables.down};
-  for (std::int64_t pair = 0; pair < n_pairs_; ++pair) {
-    if (tables.pair_live[at(pair)] == 0) continue;
-    const std::int64_t local = problem_.ids[at(pair)] - problem_.local_offset;
-    for (const Plane plane : {reference::kGate, reference::kUp, reference::kDown}) {
-      const std::size_t entry = at(plane * n_pairs_ + pair);
-      ptrs[entry] = device_.slab(plane, local);
-      scales[entry] = planes[plane]->scales[at(pair)];
-      bias[entry] = device_.bias(plane, local);
-      has_bias_ = has_bias_ || bias[entry] != nullptr;
+  for (const Plane plane : {reference::kGate, reference::kUp, reference::kDown}) {
+    const reference::Bank& bank = problem.banks[plane];
+    for (std::int64_t pair = 0; pair < n_pairs_; ++pair) {
+      const reference::Slab* slab = planes[plane]->slabs[at(pair)];
+      const float* row = planes[plane]->bias[at(pair)];
+      ptrs.push_back(slab == nullptr ? nullptr : device_.slab(plane, slab - bank.slabs.data()));
+      scales.push_back(planes[plane]->scales[at(pair)]);
+      bias.push_back(row == nullptr ? nullptr
+                                    : device_.bias(plane, (row - bank.bias.data()) / bank.rows));
     }
   }
-  ptrs_ = Input(engine(), ptrs);
-  scales_ = Input(engine(), scales);
-  bias_ = Input(engine(), bias);
+  ptrs_.replace(bytes_of(ptrs));
+  scales_.replace(bytes_of(scales));
+  bias_.replace(bytes_of(bias));
 }
 
 std::vector<std::int32_t> DeviceStages::expert_order() const {

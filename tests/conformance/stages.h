@@ -39,6 +39,8 @@ class DeviceStages {
 
   // Another table than the problem's, [3 * n_pairs] or [n_pairs].
   void replace_ptrs(const std::vector<const void*>& ptrs) { ptrs_.replace(bytes_of(ptrs)); }
+  // Pointers into the problem's slabs and biases become their device addresses.
+  void replace_tables(const reference::Tables& tables, const reference::MoeProblem& problem);
   void replace_order(const std::vector<std::int32_t>& order) { order_.replace(bytes_of(order)); }
   std::vector<const void*> ptrs() const { return ptrs_.buffer().download_values<const void*>(); }
   std::vector<float> act() const { return act_.download_values<float>(); }
