@@ -277,8 +277,10 @@ TEST(CpuEngine, ThreadsShareOneEngineAndLayer) {
       same[t] = good;
     });
   }
-  for (std::thread& thread : threads) thread.join();
-  for (const bool good : same) EXPECT_TRUE(good);
+  for (std::thread& thread : threads)
+    thread.join();
+  for (const bool good : same)
+    EXPECT_TRUE(good);
 }
 
 TEST(CpuEngine, ReplaysSeeNewContents) {
@@ -349,13 +351,14 @@ TEST(CpuEngine, ProbesRunAndKeepToTheirOutput) {
   Engine engine(cpu_options(2));
   constexpr int64_t kHidden = 320, kIntermediate = 192, kPairs = 4;
   ref::Random random(1);
-  const ref::Slab slab = ref::random_slab(random, ref::Format::kV2, kIntermediate, kHidden,
-                                          ref::ScaleCodes::kAll);
-  const ref::Slab down_slab = ref::random_slab(random, ref::Format::kV2, kHidden, kIntermediate,
-                                               ref::ScaleCodes::kAll);
+  const ref::Slab slab =
+      ref::random_slab(random, ref::Format::kV2, kIntermediate, kHidden, ref::ScaleCodes::kAll);
+  const ref::Slab down_slab =
+      ref::random_slab(random, ref::Format::kV2, kHidden, kIntermediate, ref::ScaleCodes::kAll);
   alignas(64) std::array<const void*, 3 * kPairs> ptrs;
   ptrs.fill(slab.bytes.data());
-  for (std::size_t p = 2 * kPairs; p < ptrs.size(); ++p) ptrs[p] = down_slab.bytes.data();
+  for (std::size_t p = 2 * kPairs; p < ptrs.size(); ++p)
+    ptrs[p] = down_slab.bytes.data();
   ptrs[1] = nullptr;
   const std::vector<float> scales(3 * kPairs, 1.0f), d(kPairs * kHidden / 32, 1.0f);
   const std::vector<int8_t> q(kPairs * kHidden, 3);

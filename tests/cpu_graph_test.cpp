@@ -108,13 +108,15 @@ TEST_F(CpuGraphs, LaunchesOfOneGraphNeverOverlap) {
     }
   });
   std::vector<std::thread> threads;
-  for (const memra_stream stream : {handle_a_, handle_b_, memra_stream{nullptr}}) {
+  for (memra_stream stream : {handle_a_, handle_b_, memra_stream{nullptr}}) {
     threads.emplace_back([&, stream] {
-      for (int i = 0; i < 20; ++i) EXPECT_EQ(graph->launch(stream), MEMRA_OK);
+      for (int i = 0; i < 20; ++i)
+        EXPECT_EQ(graph->launch(stream), MEMRA_OK);
     });
   }
-  for (std::thread& thread : threads) thread.join();
-  for (const memra_stream stream : {handle_a_, handle_b_, memra_stream{nullptr}}) {
+  for (std::thread& thread : threads)
+    thread.join();
+  for (memra_stream stream : {handle_a_, handle_b_, memra_stream{nullptr}}) {
     EXPECT_EQ(machine_.stream(stream).synchronize(), MEMRA_OK);
   }
   EXPECT_EQ(overlaps, 0);
@@ -151,7 +153,8 @@ TEST_F(CpuGraphs, RecordNodesTakeTimes) {
   CpuEvent start(machine_.core()), end(machine_.core());
   const auto graph = record([&] {
     a_.record(start.state());
-    a_.enqueue([](const TaskContext&) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+    a_.enqueue(
+        [](const TaskContext&) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
     a_.record(end.state());
   });
   float time = 0.0f;
@@ -283,7 +286,7 @@ TEST_F(CpuGraphs, AFailingNodeEndsItsLaunchAlone) {
 }
 
 TEST_F(CpuGraphs, DroppedRecordingsLeaveTheStreamUsable) {
-  const memra_stream handle = machine_.make_handle();
+  memra_stream handle = machine_.make_handle();
   ASSERT_EQ(machine_.stream(handle).begin_recording(), MEMRA_OK);
   machine_.stream(handle).enqueue(mark(1));
   EXPECT_EQ(machine_.core()->destroy_stream(handle), MEMRA_OK);

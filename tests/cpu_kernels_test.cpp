@@ -27,7 +27,9 @@ std::vector<const RowsKernels*> kernel_sets() {
   return sets;
 }
 
-std::uint32_t bits(float value) { return ref::bits_of(ref::canonical(value)); }
+std::uint32_t bits(float value) {
+  return ref::bits_of(ref::canonical(value));
+}
 
 std::vector<std::int8_t> to_lane_major(const std::vector<std::int8_t>& q) {
   std::vector<std::int8_t> permuted(q.size());
@@ -86,27 +88,32 @@ struct DotCase {
 
 std::vector<float> normal_row(ref::Random& random, std::int64_t columns) {
   std::vector<float> x(static_cast<std::size_t>(columns));
-  for (float& value : x) value = random.normal();
+  for (float& value : x)
+    value = random.normal();
   return x;
 }
 
 // Every byte is used as a scale and as codes.
 ref::Slab any_bytes(ref::Random& random, std::int64_t rows, std::int64_t columns) {
   ref::Slab slab(ref::Format::kV1, rows, columns);
-  for (std::uint8_t& byte : slab.bytes) byte = static_cast<std::uint8_t>(random.bits());
+  for (std::uint8_t& byte : slab.bytes)
+    byte = static_cast<std::uint8_t>(random.bits());
   return slab;
 }
 
 TEST(CpuKernels, DotsEqualTheReferenceForEveryWidth) {
   ref::Random random(1);
   // Widths around the tile (128), a round of the virtual lanes (1024) and both.
-  for (const std::int64_t columns : {64, 128, 192, 256, 320, 448, 960, 1024, 1088, 1152, 1856, 2048,
-                                     2112, 2688, 4096, 8128, 8192, 8256, 16384, 17088}) {
+  for (const std::int64_t columns :
+       {64,   128,  192,  256,  320,  448,  960,  1024, 1088,  1152,
+        1856, 2048, 2112, 2688, 4096, 8128, 8192, 8256, 16384, 17088}) {
     const DotCase dot_case(any_bytes(random, 16, columns), normal_row(random, columns));
     int nonzero = 0;
-    for (const float dot : dot_case.expected) nonzero += dot != 0.0f ? 1 : 0;
+    for (const float dot : dot_case.expected)
+      nonzero += dot != 0.0f ? 1 : 0;
     ASSERT_GE(nonzero, 15);
-    for (const RowsKernels* kernels : kernel_sets()) dot_case.check(*kernels);
+    for (const RowsKernels* kernels : kernel_sets())
+      dot_case.check(*kernels);
   }
 }
 
@@ -114,12 +121,12 @@ TEST(CpuKernels, DotsOfManyRandomSlabs) {
   ref::Random random(2);
   for (int i = 0; i < 200; ++i) {
     const std::int64_t columns = 64 * (1 + random.below(40));
-    ref::Slab slab = random.below(2) != 0
-                         ? any_bytes(random, 8, columns)
-                         : ref::random_slab(random, ref::Format::kV1, 8, columns,
-                                            ref::ScaleCodes::kAll);
+    ref::Slab slab = random.below(2) != 0 ? any_bytes(random, 8, columns)
+                                          : ref::random_slab(random, ref::Format::kV1, 8, columns,
+                                                             ref::ScaleCodes::kAll);
     const DotCase dot_case(std::move(slab), normal_row(random, columns));
-    for (const RowsKernels* kernels : kernel_sets()) dot_case.check(*kernels);
+    for (const RowsKernels* kernels : kernel_sets())
+      dot_case.check(*kernels);
   }
 }
 
@@ -130,7 +137,8 @@ TEST(CpuKernels, DotsOfUnusualActivations) {
     std::vector<float> x = normal_row(random, kColumns);
     change(x);
     const DotCase dot_case(any_bytes(random, 16, kColumns), x);
-    for (const RowsKernels* kernels : kernel_sets()) dot_case.check(*kernels);
+    for (const RowsKernels* kernels : kernel_sets())
+      dot_case.check(*kernels);
   };
   one([](auto& x) { x[777] = std::nanf(""); });
   one([](auto& x) { x[1215] = -INFINITY; });
@@ -138,13 +146,25 @@ TEST(CpuKernels, DotsOfUnusualActivations) {
   one([](auto& x) { std::fill(x.begin(), x.end(), -0.0f); });
   one([](auto& x) { std::fill(x.begin(), x.end(), 1e-41f); });
   // Just above the smallest group that is not zero: products are near f32's subnormals.
-  one([](auto& x) { for (float& value : x) value *= 0x1p-118f; });
+  one([](auto& x) {
+    for (float& value : x)
+      value *= 0x1p-118f;
+  });
   // d * P overflows, with both signs.
-  one([](auto& x) { for (float& value : x) value *= 0x1p125f; });
-  one([](auto& x) { for (std::size_t i = 0; i < 32; ++i) x[i] = 1e30f; });
+  one([](auto& x) {
+    for (float& value : x)
+      value *= 0x1p125f;
+  });
+  one([](auto& x) {
+    for (std::size_t i = 0; i < 32; ++i)
+      x[i] = 1e30f;
+  });
   // The largest sums: every q is 127 or -127.
   one([](auto& x) { std::fill(x.begin(), x.end(), 3.0f); });
-  one([](auto& x) { for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 2 != 0 ? -5.0f : 5.0f; });
+  one([](auto& x) {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = i % 2 != 0 ? -5.0f : 5.0f;
+  });
 }
 
 TEST(CpuKernels, EveryScaleCodeAgainstEveryCode) {
@@ -161,9 +181,11 @@ TEST(CpuKernels, EveryScaleCodeAgainstEveryCode) {
       }
     }
     std::vector<float> x(512);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 37) - 11.0f;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<float>(i % 37) - 11.0f;
     const DotCase dot_case(slab, x);
-    for (const RowsKernels* kernels : kernel_sets()) dot_case.check(*kernels);
+    for (const RowsKernels* kernels : kernel_sets())
+      dot_case.check(*kernels);
   }
 }
 
@@ -179,7 +201,8 @@ TEST(CpuKernels, LoadOnlyAndMathOnlyFillTheirOutput) {
         std::vector<float> out(24, -12345.0f);
         dots({slab.bytes.data(), 24, 1088, 0, 24}, dot_case.q.data(), dot_case.d.data(),
              out.data());
-        for (const float value : out) EXPECT_NE(value, -12345.0f) << kernels->simd;
+        for (const float value : out)
+          EXPECT_NE(value, -12345.0f) << kernels->simd;
       }
     }
     kernels->read(dot_case.v2.bytes.data(), dot_case.v2.bytes.size());
@@ -192,8 +215,8 @@ TEST(CpuKernels, GateUpFinishEqualsTheReference) {
   constexpr ref::Activation kKinds[] = {ref::Activation::kSwiglu, ref::Activation::kSwigluPreclamp,
                                         ref::Activation::kSwigluPostclamp,
                                         ref::Activation::kSwigluOai};
-  const float specials[] = {std::nanf(""), INFINITY, -INFINITY, 0.0f,   -0.0f,    1e-41f, -88.9f,
-                            -104.5f,       89.5f,    1e30f,     -1e30f, 0x1p-126f};
+  const float specials[] = {std::nanf(""), INFINITY, -INFINITY, 0.0f,  -0.0f,  1e-41f,
+                            -88.9f,        -104.5f,  89.5f,     1e30f, -1e30f, 0x1p-126f};
   for (int trial = 0; trial < 400; ++trial) {
     std::vector<float> gate(kCount), up(kCount), gate_bias(kCount), up_bias(kCount);
     for (std::size_t i = 0; i < kCount; ++i) {
@@ -213,8 +236,8 @@ TEST(CpuKernels, GateUpFinishEqualsTheReference) {
                                biased ? up_bias.data() : nullptr, out.data(),
                                static_cast<std::int64_t>(kCount)});
       for (std::size_t i = 0; i < kCount; ++i) {
-        const float g = biased ? ref::fma(gate[i], gate_scale, gate_bias[i])
-                               : ref::mul(gate[i], gate_scale);
+        const float g =
+            biased ? ref::fma(gate[i], gate_scale, gate_bias[i]) : ref::mul(gate[i], gate_scale);
         const float u = biased ? ref::fma(up[i], up_scale, up_bias[i]) : ref::mul(up[i], up_scale);
         // Stored floats are canonical as they are.
         ASSERT_EQ(ref::bits_of(out[i]), bits(ref::activate(params, g, u)))
@@ -260,9 +283,9 @@ TEST(CpuKernels, QuantizeEqualsTheReference) {
   }
   values[200] = std::nanf("");
   values[224] = -INFINITY;
-  for (const auto& [dtype, abi] : {std::pair(ref::DType::kF32, MEMRA_F32),
-                                   std::pair(ref::DType::kF16, MEMRA_F16),
-                                   std::pair(ref::DType::kBF16, MEMRA_BF16)}) {
+  for (const auto& [dtype, abi] :
+       {std::pair(ref::DType::kF32, MEMRA_F32), std::pair(ref::DType::kF16, MEMRA_F16),
+        std::pair(ref::DType::kBF16, MEMRA_BF16)}) {
     const std::vector<std::uint8_t> raw = ref::narrow(values, dtype);
     const ref::QuantizedRows expected =
         ref::quantize_q8(ref::widen(raw, dtype, 1, kColumns, kColumns), 1, kColumns);

@@ -183,8 +183,9 @@ class Stages {
 
  private:
   static memra_dtype abi(ref::DType dtype) {
-    return dtype == ref::DType::kF32 ? MEMRA_F32 : dtype == ref::DType::kF16 ? MEMRA_F16
-                                                                             : MEMRA_BF16;
+    return dtype == ref::DType::kF32   ? MEMRA_F32
+           : dtype == ref::DType::kF16 ? MEMRA_F16
+                                       : MEMRA_BF16;
   }
   static bool same(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
@@ -210,15 +211,14 @@ class Stages {
   std::vector<const float*> expert_bias_;
 };
 
-constexpr std::uint32_t kVariants[] = {
-    MEMRA_ROWS_PLAIN, MEMRA_ROWS_ILP | MEMRA_ROWS_PACK, MEMRA_ROWS_ORD, MEMRA_ROWS_DEDUP_ORDER,
-    MEMRA_ROWS_LANE_MAJOR | MEMRA_ROWS_DEDUP_ORDER};
+constexpr std::uint32_t kVariants[] = {MEMRA_ROWS_PLAIN, MEMRA_ROWS_ILP | MEMRA_ROWS_PACK,
+                                       MEMRA_ROWS_ORD, MEMRA_ROWS_DEDUP_ORDER,
+                                       MEMRA_ROWS_LANE_MAJOR | MEMRA_ROWS_DEDUP_ORDER};
 
 void check_everywhere(const ref::MoeProblem& problem) {
   const ref::MoeResult expected = ref::moe_rows(problem);
-  const bool all_v2 = std::all_of(problem.banks.begin(), problem.banks.end(), [](const auto& bank) {
-    return bank.format == ref::Format::kV2;
-  });
+  const bool all_v2 = std::all_of(problem.banks.begin(), problem.banks.end(),
+                                  [](const auto& bank) { return bank.format == ref::Format::kV2; });
   Stages stages(problem);
   for (const RowsKernels* kernels : kernel_sets()) {
     for (const int threads : {1, 2, 3}) {
@@ -293,10 +293,10 @@ TEST(CpuRows, SkippedPairsAndSharedExperts) {
 TEST(CpuRows, SpecialRowsStayAlone) {
   ref::ProblemSpec spec;
   spec.tokens = 9;
-  spec.special_rows = {{0, ref::RowKind::kZero},      {1, ref::RowKind::kOneNan},
-                       {2, ref::RowKind::kOneInf},    {3, ref::RowKind::kTiny41},
-                       {4, ref::RowKind::kTiny38},    {5, ref::RowKind::kTinyMixed},
-                       {6, ref::RowKind::kOneHuge},   {7, ref::RowKind::kBlockOf6000}};
+  spec.special_rows = {{0, ref::RowKind::kZero},    {1, ref::RowKind::kOneNan},
+                       {2, ref::RowKind::kOneInf},  {3, ref::RowKind::kTiny41},
+                       {4, ref::RowKind::kTiny38},  {5, ref::RowKind::kTinyMixed},
+                       {6, ref::RowKind::kOneHuge}, {7, ref::RowKind::kBlockOf6000}};
   spec.with_format(ref::Format::kV2);
   check_everywhere(ref::make_problem(spec));
   spec.with_format(ref::Format::kV1);
@@ -313,11 +313,39 @@ TEST(CpuRows, LargerThanOneUnitOfWork) {
   check_everywhere(ref::make_problem(spec));
 }
 
+TEST(CpuRows, QuantizesRowsOfAnyLength) {
+  ref::Random random(2);
+  for (const auto& [rows, columns] :
+       {std::pair(700, 64), std::pair(3, 16384), std::pair(2, 40000)}) {
+    const std::int64_t stride = columns + 4, n = rows * columns;
+    std::vector<float> x(static_cast<std::size_t>(rows * stride)), dense, d(n / 32, -1.0f);
+    for (float& value : x)
+      value = random.normal();
+    for (std::int64_t row = 0; row < rows; ++row) {
+      dense.insert(dense.end(), x.begin() + row * stride, x.begin() + row * stride + columns);
+    }
+    std::vector<std::int8_t> q(static_cast<std::size_t>(n), 99);
+    QuantizeQ8Args args;
+    args.q8.x_dtype = MEMRA_F32;
+    args.q8.x = x.data();
+    args.q8.x_stride = stride;
+    args.q8.rows = rows;
+    args.q8.columns = columns;
+    args.q8.q = q.data();
+    args.q8.d = d.data();
+    quantize_q8(args, best_kernels(), pool_of(3));
+    const ref::QuantizedRows expected = ref::quantize_q8(dense, rows, columns);
+    EXPECT_EQ(q, expected.q);
+    EXPECT_EQ(d, expected.d);
+  }
+}
+
 TEST(CpuRows, LaneMajorIsOnePermutationOfQ) {
   std::vector<std::int8_t> q(3 * 192), permuted(q.size(), 99), quantized(q.size(), 99);
   ref::Random random(1);
   std::vector<float> x(q.size()), d(q.size() / 32);
-  for (float& value : x) value = random.normal();
+  for (float& value : x)
+    value = random.normal();
   QuantizeQ8Args args;
   args.q8.x_dtype = MEMRA_F32;
   args.q8.x = x.data();

@@ -26,7 +26,8 @@ TEST(CpuPool, EveryIndexRunsOnceWhateverTheThreads) {
     for (const std::int64_t count : {0, 1, 2, 7, 1000}) {
       std::vector<std::atomic<int>> calls(static_cast<std::size_t>(count));
       pool->parallel_for(count, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
-      for (const std::atomic<int>& call : calls) EXPECT_EQ(call, 1);
+      for (const std::atomic<int>& call : calls)
+        EXPECT_EQ(call, 1);
     }
   }
 }
@@ -36,6 +37,7 @@ TEST(CpuPool, LoopsOfSeveralThreadsRunAtOnce) {
   ASSERT_EQ(ThreadPool::create(3, &pool), MEMRA_OK);
   std::vector<std::thread> owners;
   std::atomic<std::int64_t> sum{0};
+  owners.reserve(4);
   for (int owner = 0; owner < 4; ++owner) {
     owners.emplace_back([&] {
       for (int repeat = 0; repeat < 500; ++repeat) {
@@ -45,7 +47,8 @@ TEST(CpuPool, LoopsOfSeveralThreadsRunAtOnce) {
       }
     });
   }
-  for (std::thread& owner : owners) owner.join();
+  for (std::thread& owner : owners)
+    owner.join();
   EXPECT_EQ(sum, 4 * 500 * 190);
 }
 
@@ -57,7 +60,8 @@ TEST(CpuPool, AllThreadsTakePart) {
   std::atomic<int> arrived{0};
   pool->parallel_for(kThreads, [&](std::int64_t) {
     ++arrived;
-    while (arrived < kThreads) std::this_thread::yield();
+    while (arrived < kThreads)
+      std::this_thread::yield();
   });
   EXPECT_EQ(arrived, kThreads);
 }
@@ -72,7 +76,8 @@ TEST(CpuStream, RunsInOrder) {
   }
   ASSERT_EQ(stream.synchronize(), MEMRA_OK);
   ASSERT_EQ(seen.size(), static_cast<std::size_t>(kTasks));
-  for (int i = 0; i < kTasks; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i);
+  for (int i = 0; i < kTasks; ++i)
+    ASSERT_EQ(seen[static_cast<std::size_t>(i)], i);
   EXPECT_EQ(stream.query(), MEMRA_OK);
 }
 
@@ -84,7 +89,8 @@ TEST(CpuStream, StreamsOverlap) {
   std::atomic<int> arrived{0};
   const auto meet = [&arrived](const TaskContext&) {
     ++arrived;
-    while (arrived < 2) std::this_thread::yield();
+    while (arrived < 2)
+      std::this_thread::yield();
   };
   a.enqueue(meet);
   b.enqueue(meet);
@@ -119,7 +125,8 @@ TEST(CpuStream, FullRingBlocksAndThenGoesOn) {
       ++enqueued;
     }
   });
-  while (enqueued < Stream::kRingSlots - 1) std::this_thread::yield();
+  while (enqueued < Stream::kRingSlots - 1)
+    std::this_thread::yield();
   settle();
   // The task at the gate still has its slot.
   EXPECT_EQ(enqueued, Stream::kRingSlots - 1);
@@ -127,7 +134,8 @@ TEST(CpuStream, FullRingBlocksAndThenGoesOn) {
   producer.join();
   ASSERT_EQ(stream.synchronize(), MEMRA_OK);
   ASSERT_EQ(ran.size(), kTasks);
-  for (std::size_t i = 0; i < kTasks; ++i) ASSERT_EQ(ran[i], i);
+  for (std::size_t i = 0; i < kTasks; ++i)
+    ASSERT_EQ(ran[i], i);
 }
 
 TEST(CpuStream, ManyThreadsEnqueueAtOnce) {
@@ -137,6 +145,7 @@ TEST(CpuStream, ManyThreadsEnqueueAtOnce) {
   std::vector<int> last(kThreads, -1);  // written by the stream alone
   int out_of_order = 0;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kTasks; ++i) {
@@ -148,10 +157,12 @@ TEST(CpuStream, ManyThreadsEnqueueAtOnce) {
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
   ASSERT_EQ(stream.synchronize(), MEMRA_OK);
   EXPECT_EQ(out_of_order, 0);
-  for (const int i : last) EXPECT_EQ(i, kTasks - 1);
+  for (const int i : last)
+    EXPECT_EQ(i, kTasks - 1);
 }
 
 TEST(CpuStream, FailureIsKeptUntilReported) {
@@ -161,7 +172,8 @@ TEST(CpuStream, FailureIsKeptUntilReported) {
   stream.enqueue([](const TaskContext&) { throw std::bad_alloc(); });
   stream.enqueue([](const TaskContext&) { throw std::runtime_error("second"); });
   stream.enqueue([&](const TaskContext&) { later_ran = true; });
-  while (stream.query() == MEMRA_NOT_READY) std::this_thread::yield();
+  while (stream.query() == MEMRA_NOT_READY)
+    std::this_thread::yield();
   EXPECT_EQ(stream.query(), MEMRA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(stream.synchronize(), MEMRA_ERROR_OUT_OF_MEMORY);
   EXPECT_NE(std::string(last_error()).find("failed"), std::string::npos);
@@ -181,7 +193,7 @@ TEST(CpuStream, TasksHoldNothingAfterTheyRan) {
 TEST(CpuStream, DestroyingAStreamRunsItsWork) {
   Machine machine;
   std::atomic<int> ran{0};
-  const memra_stream handle = machine.make_handle();
+  memra_stream handle = machine.make_handle();
   for (int i = 0; i < 100; ++i) {
     machine.stream(handle).enqueue([&](const TaskContext&) {
       std::this_thread::sleep_for(std::chrono::microseconds(10));
@@ -367,6 +379,7 @@ TEST_F(CpuEvents, ManyThreadsRecordAndWait) {
   CpuEvent event(machine_.core());
   Stream* const streams[] = {&a_, &b_, &c_};
   std::vector<std::thread> threads;
+  threads.reserve(6);
   for (int t = 0; t < 6; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 300; ++i) {
@@ -381,8 +394,10 @@ TEST_F(CpuEvents, ManyThreadsRecordAndWait) {
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
-  for (Stream* stream : streams) EXPECT_EQ(stream->synchronize(), MEMRA_OK);
+  for (std::thread& thread : threads)
+    thread.join();
+  for (Stream* stream : streams)
+    EXPECT_EQ(stream->synchronize(), MEMRA_OK);
   EXPECT_EQ(event.query(), MEMRA_OK);
   EXPECT_EQ(ran_, 900);
 }

@@ -83,6 +83,8 @@ class Machine {
 };
 
 // Long enough that work which may run would have run.
-inline void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+inline void settle() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
 
 }  // namespace memra::cpu::test

@@ -166,12 +166,14 @@ TEST_P(CpuWeights, Dequantize) {
     const memra_slice spelt = slice.row_count != 0 ? slice : memra_slice{0, kRows, 0, kColumns};
     for (const ref::Format format : {ref::Format::kV1, ref::Format::kV2}) {
       std::vector<ref::Slab> converted;
-      for (const ref::Slab& slab : source) converted.push_back(ref::convert(slab, format));
+      converted.reserve(source.size());
+      for (const ref::Slab& slab : source)
+        converted.push_back(ref::convert(slab, format));
       const std::int64_t src_stride = ref::slab_bytes(kRows, kColumns) + 16;
       const std::vector<std::uint8_t> src = ref::pack_bank(converted, src_stride);
-      for (const auto& [dtype, abi] : {std::tuple(ref::DType::kF32, MEMRA_F32),
-                                       std::tuple(ref::DType::kF16, MEMRA_F16),
-                                       std::tuple(ref::DType::kBF16, MEMRA_BF16)}) {
+      for (const auto& [dtype, abi] :
+           {std::tuple(ref::DType::kF32, MEMRA_F32), std::tuple(ref::DType::kF16, MEMRA_F16),
+            std::tuple(ref::DType::kBF16, MEMRA_BF16)}) {
         for (const bool scaled : {false, true}) {
           const std::int64_t row_stride = spelt.column_count + 8;
           const std::int64_t stride = spelt.row_count * row_stride + 8;
@@ -278,9 +280,11 @@ TEST_P(CpuWeights, Quantize) {
 }
 
 TEST_P(CpuWeights, CopiesAndFillsOfAnySize) {
-  for (const std::size_t bytes : {std::size_t{1}, std::size_t{1} << 20, (std::size_t{5} << 19) + 3}) {
+  for (const std::size_t bytes :
+       {std::size_t{1}, std::size_t{1} << 20, (std::size_t{5} << 19) + 3}) {
     std::vector<std::uint8_t> src(bytes + 1), dst(bytes + 1, 1);
-    for (std::size_t i = 0; i < bytes; ++i) src[i] = static_cast<std::uint8_t>(random_.bits());
+    for (std::size_t i = 0; i < bytes; ++i)
+      src[i] = static_cast<std::uint8_t>(random_.bits());
     copy_bytes(dst.data(), src.data(), bytes, *pool_);
     src[bytes] = 1;
     EXPECT_EQ(src, dst);

@@ -16,7 +16,9 @@ Status Core::create(int threads, std::shared_ptr<Core>* core) {
   return MEMRA_OK;
 }
 
-bool Core::forked() const { return getpid() != pid_; }
+bool Core::forked() const {
+  return getpid() != pid_;
+}
 
 Status Core::find(memra_stream handle, Stream** stream) {
   const std::lock_guard lock(mutex_);

@@ -109,19 +109,21 @@ Status CpuBackend::free_async(void* ptr, memra_stream stream) {
   return target->enqueue([ptr](const TaskContext&) { std::free(ptr); });
 }
 
-Status CpuBackend::alloc_host(uint64_t bytes, void** ptr) { return alloc(bytes, ptr); }
-Status CpuBackend::free_host(void* ptr) { return free(ptr); }
+Status CpuBackend::alloc_host(uint64_t bytes, void** ptr) {
+  return alloc(bytes, ptr);
+}
+Status CpuBackend::free_host(void* ptr) {
+  return free(ptr);
+}
 
 Status CpuBackend::memcpy_async(void* dst, const void* src, uint64_t bytes, memra_stream stream) {
-  return enqueue(stream, [=](const TaskContext& context) {
-    copy_bytes(dst, src, bytes, context.pool);
-  });
+  return enqueue(stream,
+                 [=](const TaskContext& context) { copy_bytes(dst, src, bytes, context.pool); });
 }
 
 Status CpuBackend::memset_async(void* dst, int32_t value, uint64_t bytes, memra_stream stream) {
-  return enqueue(stream, [=](const TaskContext& context) {
-    fill_bytes(dst, value, bytes, context.pool);
-  });
+  return enqueue(stream,
+                 [=](const TaskContext& context) { fill_bytes(dst, value, bytes, context.pool); });
 }
 
 Status CpuBackend::memcpy_from(Backend&, void* dst, const void* src, uint64_t bytes,
@@ -136,8 +138,12 @@ Status CpuBackend::upload(void* dst, const void* src, uint64_t bytes) {
 
 // ---- Streams, events, graphs ----
 
-Status CpuBackend::stream_create(memra_stream* stream) { return core_->create_stream(stream); }
-Status CpuBackend::stream_destroy(memra_stream stream) { return core_->destroy_stream(stream); }
+Status CpuBackend::stream_create(memra_stream* stream) {
+  return core_->create_stream(stream);
+}
+Status CpuBackend::stream_destroy(memra_stream stream) {
+  return core_->destroy_stream(stream);
+}
 
 Status CpuBackend::stream_query(memra_stream stream) {
   Stream* target = nullptr;

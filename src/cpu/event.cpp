@@ -32,7 +32,9 @@ Status CpuEvent::record(memra_stream stream) {
   return target->record(state_);
 }
 
-Status CpuEvent::query() { return state_->latest().reached() ? MEMRA_OK : MEMRA_NOT_READY; }
+Status CpuEvent::query() {
+  return state_->latest().reached() ? MEMRA_OK : MEMRA_NOT_READY;
+}
 
 Status CpuEvent::synchronize() {
   state_->latest().wait();

@@ -22,8 +22,12 @@ class DefaultFpMode {
  private:
 #if defined(__SSE__)
   static constexpr std::uint64_t kDefault = 0x1F80;  // all exceptions masked
-  static std::uint64_t read() { return _mm_getcsr(); }
-  static void write(std::uint64_t mode) { _mm_setcsr(static_cast<unsigned>(mode)); }
+  static std::uint64_t read() {
+    return _mm_getcsr();
+  }
+  static void write(std::uint64_t mode) {
+    _mm_setcsr(static_cast<unsigned>(mode));
+  }
 #elif defined(__aarch64__)
   static constexpr std::uint64_t kDefault = 0;
   static std::uint64_t read() {
@@ -31,10 +35,14 @@ class DefaultFpMode {
     asm volatile("mrs %0, fpcr" : "=r"(mode));
     return mode;
   }
-  static void write(std::uint64_t mode) { asm volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
+  static void write(std::uint64_t mode) {
+    asm volatile("msr fpcr, %0" : : "r"(mode) : "memory");
+  }
 #else
   static constexpr std::uint64_t kDefault = 0;
-  static std::uint64_t read() { return 0; }
+  static std::uint64_t read() {
+    return 0;
+  }
   static void write(std::uint64_t) {}
 #endif
 

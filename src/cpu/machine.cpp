@@ -42,7 +42,8 @@ std::string processor_name() {
     if (!line.starts_with("model name")) continue;
     line.remove_prefix(std::min(line.find(':'), line.size() - 1) + 1);
     line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-    while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.remove_suffix(1);
+    while (!line.empty() && (line.back() == '\n' || line.back() == ' '))
+      line.remove_suffix(1);
     if (!line.empty()) return std::string(line);
   }
   return "unknown processor";

@@ -17,8 +17,8 @@ namespace nv = memra::numerics;
 template <class Type>
 float load(const memra_quantize_args& args, std::int64_t expert, std::int64_t row,
            std::int64_t column) {
-  return nv::load_as_f32<Type>(
-      args.src, expert * args.src_stride + row * args.src_row_stride + column);
+  return nv::load_as_f32<Type>(args.src,
+                               expert * args.src_stride + row * args.src_row_stride + column);
 }
 
 void raise_to(float& shared_maximum, float value) {
@@ -32,7 +32,8 @@ void raise_to(float& shared_maximum, float value) {
 // Leaves amax / (6 * 448) of each matrix in expert_scales.
 template <class Type>
 void compute_scales(const memra_quantize_args& args, ThreadPool& pool) {
-  for (std::int64_t e = 0; e < args.n_experts; ++e) args.expert_scales[e] = 0.0f;
+  for (std::int64_t e = 0; e < args.n_experts; ++e)
+    args.expert_scales[e] = 0.0f;
   const std::int64_t blocks = args.rows / nv::kRowMultiple;
   pool.parallel_for(args.n_experts * blocks, [&](std::int64_t unit) {
     const std::int64_t expert = unit / blocks, begin = unit % blocks * nv::kRowMultiple;
@@ -52,12 +53,13 @@ void compute_scales(const memra_quantize_args& args, ThreadPool& pool) {
 // 16 values: eight code bytes, and the scale byte as the result.
 std::uint32_t encode_block(const float* x, float expert_scale, std::uint8_t* codes) {
   float amax = 0.0f;
-  for (int i = 0; i < nv::kScaleBlock; ++i) amax = nv::amax_step(amax, x[i]);
+  for (int i = 0; i < nv::kScaleBlock; ++i)
+    amax = nv::amax_step(amax, x[i]);
   const std::uint32_t scale = nv::block_scale_code(amax, expert_scale);
   const float step = nv::block_step(scale, expert_scale);
   for (int i = 0; i < 8; ++i) {
-    codes[i] = static_cast<std::uint8_t>(nv::value_code(x[i], step) |
-                                         nv::value_code(x[i + 8], step) << 4);
+    codes[i] =
+        static_cast<std::uint8_t>(nv::value_code(x[i], step) | nv::value_code(x[i + 8], step) << 4);
   }
   return scale;
 }
@@ -69,8 +71,8 @@ void quantize_as(const memra_quantize_args& args, ThreadPool& pool) {
   const std::int64_t row_blocks = args.rows / nv::kRowMultiple;
   pool.parallel_for(args.n_experts * row_blocks, [&](std::int64_t unit) {
     const std::int64_t expert = unit / row_blocks, begin = unit % row_blocks * nv::kRowMultiple;
-    std::uint8_t* const dst = static_cast<std::uint8_t*>(args.dst) +
-                              static_cast<std::uint64_t>(expert) * args.dst_stride;
+    std::uint8_t* const dst =
+        static_cast<std::uint8_t*>(args.dst) + static_cast<std::uint64_t>(expert) * args.dst_stride;
     const float scale = args.expert_scales[expert];
     const bool usable = nv::is_finite(scale) && scale > 0.0f;
     ScaleAudit::Part part;

@@ -30,8 +30,8 @@ struct RowRange {
 
 class GateUp {
  public:
-  GateUp(const memra_rows_gate_up_args& args, const RowsKernels& kernels,
-         const DotsFunctions& dots, std::int64_t rows_per_unit)
+  GateUp(const memra_rows_gate_up_args& args, const RowsKernels& kernels, const DotsFunctions& dots,
+         std::int64_t rows_per_unit)
       : args_(args),
         kernels_(kernels),
         gate_dots_(dots.pick(args.gate_format, args.variant)),
@@ -54,10 +54,12 @@ class GateUp {
     // The first pair of an expert's run does the work of all of it.
     if (place > 0 && same_expert(pair_at(place - 1), pair_at(place))) return;
     std::int64_t end = place + 1;
-    while (end < n_pairs_ && same_expert(pair_at(place), pair_at(end))) ++end;
+    while (end < n_pairs_ && same_expert(pair_at(place), pair_at(end)))
+      ++end;
     for (std::int64_t r = 0; r < rows.count; r += kSharedRows) {
       const RowRange part{rows.begin + r, std::min(kSharedRows, rows.count - r)};
-      for (std::int64_t i = place; i < end; ++i) run(pair_at(i), part);
+      for (std::int64_t i = place; i < end; ++i)
+        run(pair_at(i), part);
     }
   }
 
@@ -76,8 +78,7 @@ class GateUp {
   }
 
   const float* bias(int plane, std::int64_t pair, std::int64_t row) const {
-    const float* const bias =
-        args_.bias != nullptr ? args_.bias[plane * n_pairs_ + pair] : nullptr;
+    const float* const bias = args_.bias != nullptr ? args_.bias[plane * n_pairs_ + pair] : nullptr;
     return bias != nullptr ? bias + row : nullptr;
   }
 
@@ -113,12 +114,14 @@ class GateUp {
 
 template <class Type>
 void load_run(const void* y, std::int64_t index, float* values, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) values[i] = nv::load_as_f32<Type>(y, index + i);
+  for (std::int64_t i = 0; i < count; ++i)
+    values[i] = nv::load_as_f32<Type>(y, index + i);
 }
 
 template <class Type>
 void store_run(void* y, std::int64_t index, const float* values, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) nv::store_from_f32<Type>(y, index + i, values[i]);
+  for (std::int64_t i = 0; i < count; ++i)
+    nv::store_from_f32<Type>(y, index + i, values[i]);
 }
 
 void load_run(memra_dtype dtype, const void* y, std::int64_t index, float* values,
@@ -195,16 +198,22 @@ void read_slabs(const ReadSlabs& slabs, const RowsKernels& kernels, ThreadPool& 
 }
 
 void quantize_q8(const QuantizeQ8Args& args, const RowsKernels& kernels, ThreadPool& pool) {
-  constexpr std::int64_t kUnitColumns = 2048;
+  // About 10 us of work: less does not pay for waking a thread.
+  constexpr std::int64_t kUnitValues = 1 << 14;
   const memra_q8_1_args& q8 = args.q8;
   const std::int64_t element = q8.x_dtype == MEMRA_F32 ? 4 : 2;
-  const std::int64_t parts = (q8.columns + kUnitColumns - 1) / kUnitColumns;
-  pool.parallel_for(q8.rows * parts, [&](std::int64_t unit) {
-    const std::int64_t row = unit / parts, begin = unit % parts * kUnitColumns;
-    const std::int64_t at = row * q8.columns + begin;
-    kernels.quantize({static_cast<const std::uint8_t*>(q8.x) + (row * q8.x_stride + begin) * element,
-                      q8.x_dtype, args.lane_major, q8.q + at, q8.d + at / nv::kGroupValues,
-                      std::min(kUnitColumns, q8.columns - begin)});
+  const std::int64_t parts = (q8.columns + kUnitValues - 1) / kUnitValues;  // of a row
+  const std::int64_t rows_per_unit = std::max<std::int64_t>(1, kUnitValues / q8.columns);
+  const std::int64_t units = (q8.rows + rows_per_unit - 1) / rows_per_unit * parts;
+  pool.parallel_for(units, [&](std::int64_t unit) {
+    const std::int64_t first = unit / parts * rows_per_unit, begin = unit % parts * kUnitValues;
+    for (std::int64_t row = first; row < std::min(first + rows_per_unit, q8.rows); ++row) {
+      const std::int64_t at = row * q8.columns + begin;
+      const auto* const x = static_cast<const std::uint8_t*>(q8.x);
+      kernels.quantize({x + (row * q8.x_stride + begin) * element, q8.x_dtype, args.lane_major,
+                        q8.q + at, q8.d + at / nv::kGroupValues,
+                        std::min(kUnitValues, q8.columns - begin)});
+    }
   });
 }
 

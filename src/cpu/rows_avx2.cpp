@@ -10,7 +10,8 @@
 //  - The sums are formed times 256 and the scales, read as f16 from (byte << 7), times 2^-8: each
 //    product s * I is the same exact f32 as without.
 //  - Both products of a group are exact, so their plain sum rounds as the fma of rule 2 does.
-//  - acc = fma(d, P, acc) in vectors of 8 virtual lanes. The order of lanes in a vector is free; the
+//  - acc = fma(d, P, acc) in vectors of 8 virtual lanes. The order of lanes in a vector is free;
+//  the
 //    tree at the end adds the pairs that rule 3 names.
 
 #include <immintrin.h>
@@ -72,7 +73,7 @@ constexpr std::int64_t kPanelTiles = 64;
 
 struct Panel {
   Operands x[kPanelTiles];
-  __m256i bias[kPanelTiles];         // what the bias of the codes adds to half_sums()
+  __m256i bias[kPanelTiles];                      // what the bias of the codes adds to half_sums()
   alignas(32) float d[kPanelTiles][kTileGroups];  // d0, d2, d1, d3
 };
 
@@ -85,8 +86,7 @@ MEMRA_HD __m256i split_group(const std::int8_t* q) {
 
 // Fills an even number of tiles; groups beyond `columns` are zero.
 template <bool kLaneMajor>
-MEMRA_HD void fill_panel(const std::int8_t* q, const float* d, std::int64_t columns,
-                         Panel& panel) {
+MEMRA_HD void fill_panel(const std::int8_t* q, const float* d, std::int64_t columns, Panel& panel) {
   const std::int64_t groups = columns / nv::kGroupValues;
   const __m256i bias = _mm256_set1_epi8(kBias);
   for (std::int64_t tile = 0; tile * kTileGroups < groups || tile % 2 != 0; ++tile) {
@@ -179,7 +179,8 @@ struct AccumulatorsV2 {
 
   MEMRA_HD void clear() {
     for (auto& residue : lanes) {
-      for (__m256& vector : residue) vector = _mm256_setzero_ps();
+      for (__m256& vector : residue)
+        vector = _mm256_setzero_ps();
     }
   }
 
@@ -263,7 +264,8 @@ struct AccumulatorsV1 {
 
   MEMRA_HD void clear() {
     for (auto& row : lanes) {
-      for (__m256& vector : row) vector = _mm256_setzero_ps();
+      for (__m256& vector : row)
+        vector = _mm256_setzero_ps();
     }
   }
 
@@ -296,9 +298,9 @@ MEMRA_HD void step_v1(const Slab& slab, std::int64_t row, std::int64_t first_blo
   }
   const std::int64_t a = 2 * step, b = 2 * step + 1;
   const TilePair tiles = load_v1<kBlocks>(blocks);
-  const __m256 p = partials(tile_sums(tiles.a01, tiles.a23, panel.x[a], panel.bias[a]),
-                            tile_sums(tiles.b01, tiles.b23, panel.x[b], panel.bias[b]),
-                            tiles.scales);
+  const __m256 p =
+      partials(tile_sums(tiles.a01, tiles.a23, panel.x[a], panel.bias[a]),
+               tile_sums(tiles.b01, tiles.b23, panel.x[b], panel.bias[b]), tiles.scales);
   const __m256 d = _mm256_castpd_ps(
       _mm256_permute4x64_pd(_mm256_castps_pd(_mm256_load_ps(panel.d[a])), 0b11'01'10'00));
   __m256& acc = lanes[step % kStepsToARound];
@@ -363,8 +365,7 @@ void dots(const SlabRows& run, const std::int8_t* q, const float* d, float* out)
     typename AccumulatorsOf<Layout>::Type acc;
     acc.clear();
     for (std::int64_t begin = 0; begin < run.in; begin += kPanelColumns) {
-      const std::int64_t columns =
-          run.in - begin < kPanelColumns ? run.in - begin : kPanelColumns;
+      const std::int64_t columns = run.in - begin < kPanelColumns ? run.in - begin : kPanelColumns;
       // One panel holds most rows whole, and is then filled once.
       if (r == 0 || run.in > kPanelColumns) {
         fill_panel<kLaneMajor>(q + begin, d + begin / nv::kGroupValues, columns, panel);
@@ -399,8 +400,8 @@ void load_only_v2(const SlabRows& run, const std::int8_t*, const float*, float* 
       }
     }
     for (std::int64_t k = 0; k < kRowPairs && run.in % kTileColumns != 0; ++k) {
-      taken.take(load_v2<true>(slab.codes(row_block, full_tiles),
-                               slab.scales(row_block, full_tiles), k));
+      taken.take(
+          load_v2<true>(slab.codes(row_block, full_tiles), slab.scales(row_block, full_tiles), k));
     }
     _mm256_storeu_ps(out + r, _mm256_cvtepi32_ps(taken.sum));
   }
@@ -414,21 +415,27 @@ void load_only_v1(const SlabRows& run, const std::int8_t*, const float*, float* 
     std::int64_t block = 0;
     for (; block + kStepBlocks <= blocks; block += kStepBlocks) {
       const std::uint8_t* const p = slab.block(run.row_begin + r, block);
-      taken.take(load_v1<kStepBlocks>({p, p + nv::kV1BlockBytes, p + 2 * nv::kV1BlockBytes,
-                                       p + 3 * nv::kV1BlockBytes}));
+      taken.take(load_v1<kStepBlocks>(
+          {p, p + nv::kV1BlockBytes, p + 2 * nv::kV1BlockBytes, p + 3 * nv::kV1BlockBytes}));
     }
     for (; block < blocks; ++block) {
       taken.take(load_v1<1>({slab.block(run.row_begin + r, block)}));
     }
-    const __m128i folded = _mm_xor_si128(_mm256_castsi256_si128(taken.sum),
-                                         _mm256_extracti128_si256(taken.sum, 1));
+    const __m128i folded =
+        _mm_xor_si128(_mm256_castsi256_si128(taken.sum), _mm256_extracti128_si256(taken.sum, 1));
     _mm_store_ss(out + r, _mm_cvtepi32_ps(folded));
   }
 }
 
-void finish_gate_up(const GateUpRun& run) { finish_gate_up_loop(run); }
-void add_slot(const SlotRun& run) { add_slot_loop(run); }
-void quantize(const QuantizeRun& run) { quantize_loop(run); }
+void finish_gate_up(const GateUpRun& run) {
+  finish_gate_up_loop(run);
+}
+void add_slot(const SlotRun& run) {
+  add_slot_loop(run);
+}
+void quantize(const QuantizeRun& run) {
+  quantize_loop(run);
+}
 
 void read(const void* begin, std::uint64_t bytes) {
   constexpr std::uint64_t kVectors = 4, kVector = sizeof(__m256i);
@@ -443,7 +450,8 @@ void read(const void* begin, std::uint64_t bytes) {
   for (; i + sizeof(__m128i) <= bytes; i += sizeof(__m128i)) {
     sums[0] = _mm256_xor_si256(sums[0], _mm256_castsi128_si256(load128(p + i)));
   }
-  for (const __m256i& sum : sums) asm volatile("" : : "x"(sum) : "memory");
+  for (const __m256i& sum : sums)
+    asm volatile("" : : "x"(sum) : "memory");
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include "cpu/rows_kernels.h"
 
+#if defined(MEMRA_CPU_AVX2)
+#include <cpuid.h>
+#endif
+
 #include "backend.h"
 #include "cpu/slab_access.h"
 
@@ -14,8 +18,10 @@ constexpr WindowBytes make_window() {
     return static_cast<std::uint8_t>(state >> 24);
   };
   const auto next_scale = [&next] { return static_cast<std::uint8_t>(0x38 + next() % 8); };
-  for (std::uint8_t& byte : window.codes) byte = next();
-  for (std::uint8_t& byte : window.scales) byte = next_scale();
+  for (std::uint8_t& byte : window.codes)
+    byte = next();
+  for (std::uint8_t& byte : window.scales)
+    byte = next_scale();
   for (std::size_t i = 0; i < window.blocks.size(); ++i) {
     const bool is_scale = i % nv::kV1BlockBytes < nv::kV1BlockScaleBytes;
     window.blocks[i] = is_scale ? next_scale() : next();
@@ -23,16 +29,22 @@ constexpr WindowBytes make_window() {
   return window;
 }
 
+#if defined(MEMRA_CPU_AVX2)
+bool has_avx2_fma_f16c() {
+  // Not every compiler's builtin knows f16c. That the system saves the registers is part of avx2.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#endif
+
 }  // namespace
 
 constexpr WindowBytes kWindow = make_window();
 
 const RowsKernels& best_kernels() {
 #if defined(MEMRA_CPU_AVX2)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("f16c")) {
-    return kAvx2Kernels;
-  }
+  if (has_avx2_fma_f16c()) return kAvx2Kernels;
 #endif
   return kPortableKernels;
 }

@@ -45,7 +45,7 @@ struct GateUpRun {
   const float* gate_bias;  // of the first row, or null
   const float* up_bias;
   float* out;
-  std::int64_t count;
+  std::int64_t count;  // a multiple of 8
 };
 
 // Rule 6 over a run of rows: one slot's share of y.

@@ -37,7 +37,8 @@ Group group_at(const Access<nv::LayoutV2>& slab, std::int64_t row, std::int64_t 
 template <bool kLaneMajor>
 const std::int8_t* natural(const std::int8_t* q, std::int8_t* buffer) {
   if constexpr (!kLaneMajor) return q;
-  for (int i = 0; i < numerics::kGroup; ++i) buffer[i] = q[lane_major_position(i)];
+  for (int i = 0; i < numerics::kGroup; ++i)
+    buffer[i] = q[lane_major_position(i)];
   return buffer;
 }
 
@@ -53,9 +54,8 @@ void dots(const SlabRows& run, const std::int8_t* q, const float* d, float* out)
       const std::int8_t* x = natural<kLaneMajor>(q + g * numerics::kGroup, buffer);
       const std::int32_t i0 = numerics::half_dot(group.codes, x);
       const std::int32_t i1 = numerics::half_dot(group.codes + 8, x + 16);
-      const float partial =
-          numerics::group_partial(numerics::ue4m3_decode(group.scales[0]), i0,
-                                  numerics::ue4m3_decode(group.scales[1]), i1);
+      const float partial = numerics::group_partial(numerics::ue4m3_decode(group.scales[0]), i0,
+                                                    numerics::ue4m3_decode(group.scales[1]), i1);
       float& lane = lanes[g % numerics::kVirtualLanes];
       lane = numerics::row_step(lane, d[g], partial);
     }
@@ -81,9 +81,15 @@ void load_only(const SlabRows& run, const std::int8_t*, const float*, float* out
   }
 }
 
-void finish_gate_up(const GateUpRun& run) { finish_gate_up_loop(run); }
-void add_slot(const SlotRun& run) { add_slot_loop(run); }
-void quantize(const QuantizeRun& run) { quantize_loop(run); }
+void finish_gate_up(const GateUpRun& run) {
+  finish_gate_up_loop(run);
+}
+void add_slot(const SlotRun& run) {
+  add_slot_loop(run);
+}
+void quantize(const QuantizeRun& run) {
+  quantize_loop(run);
+}
 
 void read(const void* begin, std::uint64_t bytes) {
   const auto* p = static_cast<const std::uint8_t*>(begin);

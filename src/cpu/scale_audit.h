@@ -19,8 +19,7 @@ class ScaleAudit {
 
     void see(std::uint32_t code, std::int64_t expert, std::int64_t row, std::int64_t block) {
       if (numerics::ue4m3_is_legal(code)) return;
-      const bool first = found.invalid_scales == 0 ||
-                         std::tuple(expert, row, block) < place(found);
+      const bool first = found.invalid_scales == 0 || std::tuple(expert, row, block) < place(found);
       ++found.invalid_scales;
       if (!first) return;
       found.first_expert = expert;
@@ -33,8 +32,7 @@ class ScaleAudit {
     const memra_weight_report& found = part.found;
     if (found.invalid_scales == 0 && found.non_finite == 0) return;
     const std::lock_guard lock(mutex_);
-    if (found.invalid_scales != 0 &&
-        (total_.invalid_scales == 0 || place(found) < place(total_))) {
+    if (found.invalid_scales != 0 && (total_.invalid_scales == 0 || place(found) < place(total_))) {
       total_.first_expert = found.first_expert;
       total_.first_row = found.first_row;
       total_.first_block = found.first_block;

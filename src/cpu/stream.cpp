@@ -62,7 +62,8 @@ std::uint64_t Stream::push(Task task, std::uint64_t tickets) {
   std::uint64_t first;
   {
     std::unique_lock lock(mutex_);
-    has_room_.wait(lock, [&] { return tail_.load(std::memory_order_relaxed) - head_ < kRingSlots; });
+    has_room_.wait(lock,
+                   [&] { return tail_.load(std::memory_order_relaxed) - head_ < kRingSlots; });
     const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
     Slot& slot = (*ring_)[tail % kRingSlots];
     first = tickets_ + 1;
@@ -105,7 +106,8 @@ Status Stream::launch(const std::shared_ptr<GraphBody>& body) {
     const std::lock_guard lock(mutex_);
     if (recording_) {
       nodes_.reserve(nodes_.size() + body->nodes.size());
-      for (const GraphNode& node : body->nodes) nodes_.push_back(node);
+      for (const GraphNode& node : body->nodes)
+        nodes_.push_back(node);
       return MEMRA_OK;
     }
   }
@@ -152,7 +154,9 @@ void GraphLaunch::operator()(const TaskContext& context) const {
   }
 }
 
-Status Stream::failure(Status status, const char* text) { return fail(status) << text; }
+Status Stream::failure(Status status, const char* text) {
+  return fail(status) << text;
+}
 
 Status Stream::query() {
   const std::lock_guard lock(mutex_);
@@ -235,8 +239,8 @@ void Stream::work() {
         }
         lock.lock();
       }
-      has_work_.wait(
-          lock, [&] { return tail_.load(std::memory_order_relaxed) != head_ || stopping_; });
+      has_work_.wait(lock,
+                     [&] { return tail_.load(std::memory_order_relaxed) != head_ || stopping_; });
       if (tail_.load(std::memory_order_relaxed) == head_) return;
       slot = &(*ring_)[head_ % kRingSlots];
       last_ticket = slot->last_ticket;

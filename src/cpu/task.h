@@ -29,10 +29,11 @@ class Task {
   Task() = default;
 
   template <class Work>
-    requires(!std::is_same_v<std::remove_cvref_t<Work>, Task>)
-  Task(Work&& work) {  // NOLINT: lambdas are meant to convert
+  requires(!std::is_same_v<std::remove_cvref_t<Work>, Task>)
+      Task(Work&& work) {  // NOLINT: lambdas are meant to convert
     using Stored = std::remove_cvref_t<Work>;
-    static_assert(sizeof(Stored) <= kCapacity && alignof(Stored) <= alignof(std::max_align_t));
+    static_assert(sizeof(Stored) <= kCapacity);
+    static_assert(alignof(Stored) <= alignof(std::max_align_t));
     static_assert(std::is_nothrow_move_constructible_v<Stored>);
     new (storage_) Stored(std::forward<Work>(work));
     operations_ = &kOperations<Stored>;

@@ -1,7 +1,5 @@
 #include "cpu/thread_pool.h"
 
-#include <algorithm>
-
 #include "cpu/fp_mode.h"
 #include "cpu/machine.h"
 #include "cpu/thread_start.h"
@@ -35,7 +33,8 @@ ThreadPool::~ThreadPool() {
     stopping_ = true;
   }
   opened_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  for (std::thread& worker : workers_)
+    worker.join();
 }
 
 void ThreadPool::take_indices(Loop& loop) {
@@ -65,15 +64,21 @@ void ThreadPool::run(Loop& loop) {
     open_ = &loop;
     open_count_.fetch_add(1, std::memory_order_release);
   }
-  const std::int64_t wanted =
-      std::min(loop.count - 1, static_cast<std::int64_t>(workers_.size()));
-  for (std::int64_t i = 0; i < wanted; ++i) opened_.notify_one();
+  // One call to the system wakes all; single calls, few.
+  const auto workers = static_cast<std::int64_t>(workers_.size());
+  if (loop.count > workers) {
+    opened_.notify_all();
+  } else {
+    for (std::int64_t i = 1; i < loop.count; ++i)
+      opened_.notify_one();
+  }
 
   take_indices(loop);
 
   std::unique_lock lock(mutex_);
   Loop** link = &open_;
-  while (*link != &loop) link = &(*link)->following;
+  while (*link != &loop)
+    link = &(*link)->following;
   *link = loop.following;
   open_count_.fetch_sub(1, std::memory_order_relaxed);
   if (loop.helpers.load(std::memory_order_acquire) != 0) {

@@ -61,7 +61,7 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable opened_;
   std::condition_variable left_;
-  Loop* open_ = nullptr;           // loops whose owners still hand out indices
+  Loop* open_ = nullptr;            // loops whose owners still hand out indices
   std::atomic<int> open_count_{0};  // a hint for spinning threads
   bool stopping_ = false;
   std::vector<std::thread> workers_;

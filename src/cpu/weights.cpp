@@ -26,8 +26,7 @@ memra_slice whole(memra_slice slice, std::int64_t rows, std::int64_t columns) {
 
 // Calls body(expert, row_block) for each block of 8 rows of each expert.
 template <class Body>
-void for_row_blocks(std::int64_t n_experts, std::int64_t rows, ThreadPool& pool,
-                    const Body& body) {
+void for_row_blocks(std::int64_t n_experts, std::int64_t rows, ThreadPool& pool, const Body& body) {
   const std::int64_t blocks = rows / nv::kRowMultiple;
   pool.parallel_for(n_experts * blocks,
                     [&](std::int64_t unit) { body(unit / blocks, unit % blocks); });
@@ -47,8 +46,8 @@ struct RepackBatch {
 };
 
 // V1 slabs of `batch`, the first of them at batch.src, to their places in args.dst.
-void repack_batch(const memra_repack_args& args, const memra_slice& slice,
-                  const RepackBatch& batch, ScaleAudit& audit, ThreadPool& pool) {
+void repack_batch(const memra_repack_args& args, const memra_slice& slice, const RepackBatch& batch,
+                  ScaleAudit& audit, ThreadPool& pool) {
   for_row_blocks(batch.n_experts, slice.row_count, pool, [&](std::int64_t e, std::int64_t block) {
     const std::int64_t expert = batch.first_expert + e;
     const std::uint8_t* const src =
@@ -60,10 +59,9 @@ void repack_batch(const memra_repack_args& args, const memra_slice& slice,
       const std::int64_t src_row = slice.row_begin + r;
       for (std::int64_t g = 0; g < slice.column_count / nv::kGroupValues; ++g) {
         const std::int64_t src_group = slice.column_begin / nv::kGroupValues + g;
-        std::memcpy(
-            dst + nv::LayoutV2::group_codes(slice.row_count, slice.column_count, r, g),
-            src + nv::LayoutV1::group_codes(args.rows, args.columns, src_row, src_group),
-            nv::kGroupCodeBytes);
+        std::memcpy(dst + nv::LayoutV2::group_codes(slice.row_count, slice.column_count, r, g),
+                    src + nv::LayoutV1::group_codes(args.rows, args.columns, src_row, src_group),
+                    nv::kGroupCodeBytes);
         const std::uint8_t* const from =
             src + nv::LayoutV1::group_scales(args.rows, args.columns, src_row, src_group);
         std::uint8_t* const to =
@@ -138,8 +136,7 @@ void dequantize_as(const memra_dequantize_args& args, ThreadPool& pool) {
                                    nv::dequantize_value(codes[i] & 15u, scale, expert_scale));
           nv::store_from_f32<Type>(
               args.dst, to + i + 8,
-              nv::dequantize_value(static_cast<std::uint32_t>(codes[i]) >> 4, scale,
-                                   expert_scale));
+              nv::dequantize_value(static_cast<std::uint32_t>(codes[i]) >> 4, scale, expert_scale));
         }
       }
     }
@@ -197,12 +194,11 @@ void copy_bytes(void* dst, const void* src, std::uint64_t bytes, ThreadPool& poo
 }
 
 void fill_bytes(void* dst, std::int32_t value, std::uint64_t bytes, ThreadPool& pool) {
-  pool.parallel_for(static_cast<std::int64_t>((bytes + kCopyUnit - 1) / kCopyUnit),
-                    [&](std::int64_t unit) {
-                      const std::uint64_t begin = static_cast<std::uint64_t>(unit) * kCopyUnit;
-                      std::memset(bytes_at(dst, begin), value & 0xFF,
-                                  std::min(kCopyUnit, bytes - begin));
-                    });
+  pool.parallel_for(
+      static_cast<std::int64_t>((bytes + kCopyUnit - 1) / kCopyUnit), [&](std::int64_t unit) {
+        const std::uint64_t begin = static_cast<std::uint64_t>(unit) * kCopyUnit;
+        std::memset(bytes_at(dst, begin), value & 0xFF, std::min(kCopyUnit, bytes - begin));
+      });
 }
 
 }  // namespace memra::cpu
