@@ -22,9 +22,9 @@ constexpr WindowBytes make_window() {
     byte = next();
   for (std::uint8_t& byte : window.scales)
     byte = next_scale();
-  for (std::size_t i = 0; i < window.blocks.size(); ++i) {
-    const bool is_scale = i % nv::kV1BlockBytes < nv::kV1BlockScaleBytes;
-    window.blocks[i] = is_scale ? next_scale() : next();
+  std::int64_t place = 0;
+  for (std::uint8_t& byte : window.blocks) {
+    byte = place++ % nv::kV1BlockBytes < nv::kV1BlockScaleBytes ? next_scale() : next();
   }
   return window;
 }

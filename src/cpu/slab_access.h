@@ -4,9 +4,9 @@
 // stays in cache. Which part of the window stands for a block changes from block to block, so that
 // no work can be hoisted out of the loops.
 //
-// Everything here is always inlined: files compiled for other instruction sets include it.
+// Everything here is always inlined, and nothing of the standard library is used: files compiled
+// for other instruction sets include it.
 
-#include <array>
 #include <cstdint>
 
 #include "numerics/nvfp4_layout.h"
@@ -47,9 +47,9 @@ inline constexpr std::int64_t kWindowTiles = 8;
 inline constexpr std::int64_t kWindowBlocks = 64;
 
 struct WindowBytes {
-  alignas(64) std::array<std::uint8_t, kWindowTiles * nv::kV2TileCodeBytes> codes;
-  alignas(64) std::array<std::uint8_t, kWindowTiles * nv::kV2TileScaleBytes> scales;
-  alignas(64) std::array<std::uint8_t, kWindowBlocks * nv::kV1BlockBytes> blocks;
+  alignas(64) std::uint8_t codes[kWindowTiles * nv::kV2TileCodeBytes];
+  alignas(64) std::uint8_t scales[kWindowTiles * nv::kV2TileScaleBytes];
+  alignas(64) std::uint8_t blocks[kWindowBlocks * nv::kV1BlockBytes];
 };
 
 // Random codes; scales of about 1.
@@ -64,7 +64,7 @@ struct SlabWindow<nv::LayoutV1> {
   std::int64_t rows, in;
 
   MEMRA_HD const std::uint8_t* block(std::int64_t row, std::int64_t index) const {
-    return kWindow.blocks.data() + (row + index) % kWindowBlocks * nv::kV1BlockBytes;
+    return kWindow.blocks + (row + index) % kWindowBlocks * nv::kV1BlockBytes;
   }
 };
 
@@ -74,10 +74,10 @@ struct SlabWindow<nv::LayoutV2> {
   std::int64_t rows, in;
 
   MEMRA_HD const std::uint8_t* codes(std::int64_t row_block, std::int64_t tile) const {
-    return kWindow.codes.data() + (row_block + tile) % kWindowTiles * nv::kV2TileCodeBytes;
+    return kWindow.codes + (row_block + tile) % kWindowTiles * nv::kV2TileCodeBytes;
   }
   MEMRA_HD const std::uint8_t* scales(std::int64_t row_block, std::int64_t tile) const {
-    return kWindow.scales.data() + (row_block + tile) % kWindowTiles * nv::kV2TileScaleBytes;
+    return kWindow.scales + (row_block + tile) % kWindowTiles * nv::kV2TileScaleBytes;
   }
 };
 
