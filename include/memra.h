@@ -13,8 +13,8 @@
  *
  *  - Status. Every call that can fail returns memra_status. After a failure memra_last_error() of
  *    the same thread names the argument, its value and what would be legal. Wrong arguments
- *    enqueue nothing and write nothing; outputs of the call keep their contents. The library never
- *    prints, aborts, exits or throws.
+ *    enqueue nothing and write nothing; outputs of the call keep their contents, except that a handle
+ *    to be created becomes NULL. The library never prints, aborts, exits or throws.
  *  - Data is not an argument. Expert ids, weights, scales and table entries live in device memory
  *    and are read when the work runs; a bad id is a skipped pair, not an error.
  *  - Streams. `stream` is a cudaStream_t passed as void*, or a stream of memra_stream_create.
@@ -36,8 +36,10 @@
  *    Zero tokens (or zero rows) return MEMRA_OK at once, whatever the pointers.
  *  - Structs begin with struct_size, set by the MEMRA_*_INIT macro or the *_init function. They
  *    grow only at the end: a smaller struct_size is an older caller, and missing fields count as
- *    zero; a larger one is accepted if the part unknown to this library is zero, and is
- *    MEMRA_ERROR_UNSUPPORTED otherwise. Fields named reserved must be zero.
+ *    zero (down to the last field without which the call means nothing; less is an error); a larger
+ *    one is accepted if the part unknown to this library is zero, and is MEMRA_ERROR_UNSUPPORTED
+ *    otherwise. So a struct that the library fills must be zero beyond struct_size too, as the macro
+ *    and the *_init function leave it. Fields named reserved must be zero.
  *  - fork. An engine does not survive a fork: calls in the child return MEMRA_ERROR_FORKED.
  *  - Determinism of the rows path is MEMRA_DETERMINISM_EXACT: the same token gives the same bits
  *    on the CPU and on every GPU, in either weight format, in every variant, alone or in any batch.
@@ -208,7 +210,8 @@ enum {
   MEMRA_FLAG_INPUTS_STABLE = 1 << 1
 };
 
-/* Largest tokens of one rows call, top_k, hidden_size and intermediate_size. */
+/* Largest tokens of one rows call; top_k; and hidden_size, intermediate_size, n_experts, and the rows
+ * and columns of weights. Rows of memra_quantize_q8_1 and memra_q8_to_lane_major: below 2^31. */
 #define MEMRA_ROWS_MAX_TOKENS 1024
 #define MEMRA_MAX_TOP_K 64
 #define MEMRA_MAX_DIMENSION 1048576
@@ -237,7 +240,8 @@ typedef struct memra_engine_options {
   uint32_t struct_size;
   memra_backend backend;         /* AUTO: a usable GPU, else the CPU */
   int32_t device;                /* CUDA ordinal; must be 0 on the CPU */
-  int32_t cpu_threads;           /* CPU backend: 0 = the processors this process may use */
+  int32_t cpu_threads;           /* CPU backend, at most 4096; 0: the processors this process may
+                                    use */
   uint32_t rows_variant;         /* variant taken where a call says MEMRA_ROWS_AUTO; falls back to
                                     AUTO for layers that do not accept it */
   memra_toggle dependent_launch; /* programmatic dependent launch between kernels; default ON where
@@ -475,7 +479,7 @@ typedef struct memra_quantize_args {
   memra_dtype src_dtype;
   int32_t compute_expert_scale; /* 0 or 1 */
   int64_t src_row_stride;       /* elements, rows of 16 bytes alignment; 0: columns */
-  int64_t src_stride;           /* elements between matrices; 0: packed */
+  int64_t src_stride;           /* elements between matrices, a multiple of 16 bytes; 0: packed */
   void* dst;                    /* device, alignment of the format */
   uint64_t dst_stride;          /* bytes between slabs; 0: packed */
   float* expert_scales;         /* device, alignment 4 */
@@ -523,7 +527,7 @@ MEMRA_API memra_status memra_dequantize(memra_engine* engine, const memra_dequan
 typedef struct memra_moe_layer memra_moe_layer;
 
 /* One plane's slabs, local-indexed: entry e is expert local_expert_offset + e. Give base (and
- * expert_stride), or ptrs, or neither where every call brings expert_ptrs. The slabs themselves and
+ * expert_stride), or ptrs, never both; or neither where every call brings expert_ptrs. The slabs themselves and
  * the bias stay the caller's and must outlive the layer's use. */
 typedef struct memra_bank {
   uint32_t struct_size;
@@ -570,7 +574,8 @@ MEMRA_API memra_status memra_moe_layer_create(memra_engine* engine,
 /* NULL is fine. All calls on the layer must have finished. */
 MEMRA_API void memra_moe_layer_destroy(memra_moe_layer* layer);
 
-/* What a call with AUTO runs for tokens_min <= tokens <= tokens_max. */
+/* What a call with AUTO runs for tokens_min <= tokens <= tokens_max. Ranges follow one another from 1
+ * on; where there are more than fit, the last ones are left out. */
 typedef struct memra_rows_plan {
   int64_t tokens_min, tokens_max;
   uint32_t gate_up_variant; /* MEMRA_ROWS_* */
@@ -588,14 +593,15 @@ typedef struct memra_moe_layer_properties {
   memra_rows_plan rows_plans[8];
   uint32_t rows_variants[64];   /* every explicit variant that memra_moe_rows accepts */
 } memra_moe_layer_properties;
-/* Too large for an initialiser that is pleasant to read: set struct_size, or use the init. */
+/* Too large for an initialiser that is pleasant to read: use the init. */
 MEMRA_API memra_status memra_moe_layer_properties_init(memra_moe_layer_properties* properties,
                                                        uint32_t struct_size);
 MEMRA_API memra_status memra_moe_layer_info(const memra_moe_layer* layer,
                                             memra_moe_layer_properties* properties);
 
 /* Workspace bytes that a call with this many tokens needs, whatever its variant. Pure: depends on
- * nothing but the layer and tokens, and never falls as tokens rises. tokens <= max_tokens. */
+ * nothing but the layer and tokens, and never falls as tokens rises. tokens <= max_tokens; beyond
+ * rows_max_tokens it is the value there. */
 MEMRA_API memra_status memra_moe_workspace_size(const memra_moe_layer* layer, int64_t tokens,
                                                 uint64_t* bytes);
 
