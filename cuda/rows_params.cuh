@@ -49,7 +49,7 @@ struct DownParams {
 
 enum Plane { kGate = 0, kUp = 1, kDown = 2 };
 
-__device__ const __forceinline__ uint8_t* slab_of(const void* const* ptrs, int64_t n_pairs,
+const __device__ __forceinline__ uint8_t* slab_of(const void* const* ptrs, int64_t n_pairs,
                                                   int plane, int64_t pair) {
   return static_cast<const uint8_t*>(ptrs[plane * n_pairs + pair]);
 }

@@ -2,8 +2,9 @@
 
 // What a backend offers to the API. The API has validated every argument before it calls in here:
 // pointers, alignments, shapes, enums, formats and variants are legal, structs are whole (zeroes
-// where the caller's was older), strides of zero have been replaced by their meaning, and the amount
-// of work is not zero. A backend reports only what it alone can know: failures of memory and device.
+// where the caller's was older), strides of zero have been replaced by their meaning, and the
+// amount of work is not zero. A backend reports only what it alone can know: failures of memory and
+// device.
 //
 // Everything that takes a stream enqueues and returns. Nothing here throws but std::bad_alloc.
 
@@ -46,8 +47,8 @@ struct Launch {
 struct PreparePairsArgs {
   int64_t tokens = 0, top_k = 0;
   int64_t n_experts = 0, local_expert_offset = 0, n_local_experts = 0;
-  const int32_t* topk_ids = nullptr;      // [n_pairs]
-  const float* topk_weights = nullptr;    // [n_pairs]
+  const int32_t* topk_ids = nullptr;    // [n_pairs]
+  const float* topk_weights = nullptr;  // [n_pairs]
   // Local-indexed device tables, entry plane * n_local_experts + e.
   const void* const* expert_ptrs = nullptr;
   const float* expert_scales = nullptr;

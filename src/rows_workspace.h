@@ -10,15 +10,15 @@ namespace memra {
 
 struct RowsWorkspace {
   // Byte offsets from the workspace's begin, each a multiple of MEMRA_WORKSPACE_ALIGNMENT.
-  uint64_t q = 0;         // int8 [tokens, hidden_size]
-  uint64_t d = 0;         // f32  [tokens, hidden_size / 32]
-  uint64_t ptrs = 0;      // void* [3 * n_pairs]
-  uint64_t scales = 0;    // f32  [3 * n_pairs]
-  uint64_t bias = 0;      // f32* [3 * n_pairs]
-  uint64_t order = 0;     // int32 [n_pairs]
-  uint64_t act = 0;       // f32  [n_pairs, intermediate_size]
-  uint64_t act_q = 0;     // int8 [n_pairs, intermediate_size]
-  uint64_t act_d = 0;     // f32  [n_pairs, intermediate_size / 32]
+  uint64_t q = 0;       // int8 [tokens, hidden_size]
+  uint64_t d = 0;       // f32  [tokens, hidden_size / 32]
+  uint64_t ptrs = 0;    // void* [3 * n_pairs]
+  uint64_t scales = 0;  // f32  [3 * n_pairs]
+  uint64_t bias = 0;    // f32* [3 * n_pairs]
+  uint64_t order = 0;   // int32 [n_pairs]
+  uint64_t act = 0;     // f32  [n_pairs, intermediate_size]
+  uint64_t act_q = 0;   // int8 [n_pairs, intermediate_size]
+  uint64_t act_d = 0;   // f32  [n_pairs, intermediate_size / 32]
   uint64_t bytes = 0;
 
   constexpr RowsWorkspace(int64_t tokens, int64_t top_k, int64_t hidden_size,

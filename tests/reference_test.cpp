@@ -270,8 +270,8 @@ TEST(ReferenceWeights, NearestE2m1Code) {
 }
 
 TEST(ReferenceWeights, QuantizeRecoversWhatIsOnTheGrid) {
-  // Every block of 16 holds a 6, so that its scale comes back; the largest scale is 448. Code 8 comes
-  // back as 0.
+  // Every block of 16 holds a 6, so that its scale comes back; the largest scale is 448. Code 8
+  // comes back as 0.
   Random random(9);
   Slab slab = random_slab(random, Format::kV2, 8, 320, ScaleCodes::kAll);
   for (std::int64_t row = 0; row < 8; ++row) {

@@ -40,7 +40,8 @@ int e2m1_doubled(std::uint8_t code) {
 }
 
 float e2m1_value(std::uint8_t code) {
-  // Code 8 is +0, as the integer that a dot product takes it for, and as the third party decodes it.
+  // Code 8 is +0, as the integer that a dot product takes it for, and as the third party decodes
+  // it.
   return 0.5f * static_cast<float>(e2m1_doubled(code));
 }
 
