@@ -135,7 +135,7 @@ TEST(CpuEngine, Describes) {
 
 TEST(CpuEngine, Memory) {
   Engine engine(cpu_options(1));
-  for (const uint64_t bytes : {1, 255, 256, 100000}) {
+  for (const uint64_t bytes : {1, 255, 256, 100000, 5000001}) {
     void* device = nullptr;
     void* host = nullptr;
     void* ordered = nullptr;

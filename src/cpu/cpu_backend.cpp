@@ -1,5 +1,7 @@
 #include "cpu/cpu_backend.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -13,6 +15,10 @@
 
 namespace memra::cpu {
 namespace {
+
+// Weights are read once from end to end: with small pages the walks of the page table cost speed.
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr uint64_t kHugePagesFrom = 2 * kHugePage;
 
 template <std::size_t kSize>
 void copy_text(char (&to)[kSize], std::string_view text) {
@@ -73,13 +79,19 @@ Status CpuBackend::enqueue(memra_stream stream, Task task) {
 Status CpuBackend::alloc(uint64_t bytes, void** ptr) {
   *ptr = nullptr;
   if (bytes == 0) return MEMRA_OK;
+  const bool large = bytes >= kHugePagesFrom;
+  const std::size_t alignment = large ? kHugePage : MEMRA_WORKSPACE_ALIGNMENT;
   // Overcommitting systems promise anything: what the machine cannot hold is refused here.
   const bool fits = memory_bytes_ == 0 || bytes <= memory_bytes_;
-  if (!fits || posix_memalign(ptr, MEMRA_WORKSPACE_ALIGNMENT, bytes) != 0) {
+  if (!fits || posix_memalign(ptr, alignment, bytes) != 0) {
     *ptr = nullptr;
     return fail(MEMRA_ERROR_OUT_OF_MEMORY)
            << "bytes is " << bytes << ": the system has no such block of memory";
   }
+#if defined(MADV_HUGEPAGE)
+  // Only advice: whether it is taken is the system's business.
+  if (large) static_cast<void>(madvise(*ptr, bytes, MADV_HUGEPAGE));
+#endif
   return MEMRA_OK;
 }
 
