@@ -109,14 +109,14 @@ void DeviceStages::quantize_act() const {
   quantize(act_, MEMRA_F32, 0, n_pairs_, problem_.intermediate, act_q_, act_d_);
 }
 
-const Buffer& DeviceStages::in_order(const Buffer& q, const Buffer& permuted, std::int64_t rows,
+const Buffer* DeviceStages::in_order(const Buffer& q, const Buffer& permuted, std::int64_t rows,
                                      std::int64_t columns, std::uint32_t variant) const {
-  if ((variant & MEMRA_ROWS_LANE_MAJOR) == 0) return q;
+  if ((variant & MEMRA_ROWS_LANE_MAJOR) == 0) return &q;
   permuted.fill(0x80);
   require(memra_q8_to_lane_major(engine().get(), q.as<std::int8_t>(), rows, columns,
                                  permuted.as<std::int8_t>(), engine().stream()));
   engine().synchronize();
-  return permuted;
+  return &permuted;
 }
 
 std::vector<std::uint32_t> DeviceStages::variants_of(bool lane_major_possible) const {
@@ -172,7 +172,7 @@ memra_rows_gate_up_args DeviceStages::gate_up_args(std::uint32_t variant) const 
 void DeviceStages::gate_up(std::uint32_t variant) const {
   act_.fill(0xFF);
   memra_rows_gate_up_args args = gate_up_args(variant);
-  args.q = in_order(q_, q_permuted_, problem_.tokens, problem_.hidden, variant).as<std::int8_t>();
+  args.q = in_order(q_, q_permuted_, problem_.tokens, problem_.hidden, variant)->as<std::int8_t>();
   require(memra_moe_rows_gate_up(engine().get(), &args, engine().stream()));
   engine().synchronize();
 }
@@ -201,8 +201,8 @@ memra_rows_down_args DeviceStages::down_args(std::uint32_t variant) const {
 void DeviceStages::down(std::uint32_t variant) const {
   y_.upload(problem_.y_initial);
   memra_rows_down_args args = down_args(variant);
-  args.q =
-      in_order(act_q_, act_q_permuted_, n_pairs_, problem_.intermediate, variant).as<std::int8_t>();
+  args.q = in_order(act_q_, act_q_permuted_, n_pairs_, problem_.intermediate, variant)
+               ->as<std::int8_t>();
   require(memra_moe_rows_down(engine().get(), &args, engine().stream()));
   engine().synchronize();
 }

@@ -55,7 +55,7 @@ class DeviceStages {
                 std::int64_t columns, const Buffer& q, const Buffer& d) const;
   std::vector<std::uint32_t> variants_of(bool lane_major_possible) const;
   // q in the order that the variant reads.
-  const Buffer& in_order(const Buffer& q, const Buffer& permuted, std::int64_t rows,
+  const Buffer* in_order(const Buffer& q, const Buffer& permuted, std::int64_t rows,
                          std::int64_t columns, std::uint32_t variant) const;
   void upload_tables();
   std::vector<std::int32_t> expert_order() const;
