@@ -51,13 +51,24 @@ memra_engine_options options_for(memra_backend backend) {
   return options;
 }
 
-Engine::Engine(const memra_engine_options& options) {
-  require(memra_engine_create(&options, &engine_));
+namespace {
+
+memra_engine* create(const memra_engine_options& options) {
+  memra_engine* engine = nullptr;
+  require(memra_engine_create(&options, &engine));
+  return engine;
+}
+
+}  // namespace
+
+Engine::Engine(const memra_engine_options& options) : Engine(create(options)) {}
+
+Engine::Engine(memra_backend backend) : Engine(options_for(backend)) {}
+
+Engine::Engine(memra_engine* engine) : engine_(engine) {
   require(memra_engine_info(engine_, &properties_));
   require(memra_stream_create(engine_, &stream_));
 }
-
-Engine::Engine(memra_backend backend) : Engine(options_for(backend)) {}
 
 Engine::~Engine() {
   if (stream_ != nullptr) memra_stream_destroy(engine_, stream_);
@@ -77,16 +88,14 @@ Engine* shared_engine(memra_backend backend, std::string* reason) {
   static Slot slots[2];
   Slot& slot = slots[backend == MEMRA_BACKEND_CUDA ? 1 : 0];
   if (!slot.tried) {
-    // Tried apart, so that the one expected failure is told from the others.
     const memra_engine_options options = options_for(backend);
     memra_engine* engine = nullptr;
     const memra_status status = memra_engine_create(&options, &engine);
-    memra_engine_destroy(engine);
     if (status == MEMRA_ERROR_NO_DEVICE && backend == MEMRA_BACKEND_CUDA) {
       slot.reason = text_of(status);
     } else {
       require(status);
-      slot.engine = std::make_unique<Engine>(options);
+      slot.engine = std::make_unique<Engine>(engine);
     }
     slot.tried = true;
   }

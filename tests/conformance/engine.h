@@ -34,6 +34,7 @@ class Engine {
  public:
   explicit Engine(const memra_engine_options& options);
   explicit Engine(memra_backend backend);
+  explicit Engine(memra_engine* engine);  // takes it over
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
