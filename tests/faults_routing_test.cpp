@@ -64,6 +64,40 @@ TEST_P(FaultsRouting, BadIdsAmongValidOnesAreSkippedAndCounted) {
   });
 }
 
+// One, some, and as many as a call can hold; the counter adds up over calls.
+TEST_P(FaultsRouting, CountsOfBadIdsAreExact) {
+  ProblemSpec spec;
+  spec.hidden = 64;
+  spec.tokens = MEMRA_ROWS_MAX_TOKENS;
+  spec.n_experts = MEMRA_MAX_TOP_K;
+  spec.top_k = MEMRA_MAX_TOP_K;
+  MoeProblem problem = reference::make_problem(spec);
+  std::fill(problem.ids.begin(), problem.ids.end(), -1);
+  DeviceProblem device(engine(), problem);
+  const auto expect_count = [&](std::uint64_t expected) {
+    device.reset();
+    for (std::uint64_t calls = 1; calls <= 2; ++calls) {
+      ASSERT_TRUE(ok(device.enqueue({}, engine().stream())));
+      engine().synchronize();
+      EXPECT_EQ(device.counted_since_reset(), calls * expected);
+    }
+  };
+  const auto with_bad = [&](std::size_t first, std::size_t count) {
+    MoeProblem changed = problem;
+    std::fill_n(changed.ids.begin() + static_cast<std::ptrdiff_t>(first), count, kMax);
+    return changed;
+  };
+  expect_count(0);
+  for (const std::size_t place : {std::size_t{0}, std::size_t{777}, problem.ids.size() - 1}) {
+    device.replace_tokens(with_bad(place, 1));
+    expect_count(1);
+  }
+  device.replace_tokens(with_bad(100, 1000));
+  expect_count(1000);
+  device.replace_tokens(with_bad(0, problem.ids.size()));
+  expect_count(65536);
+}
+
 TEST_P(FaultsRouting, NoValidTokenAtAll) {
   ProblemSpec spec;
   spec.tokens = 9;

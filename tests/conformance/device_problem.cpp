@@ -247,21 +247,20 @@ void DeviceProblem::run_recorded(const Call& call) const {
          << "y: " << (report.same() ? "bytes between its rows were written" : report.text());
 }
 
-std::uint64_t DeviceProblem::expected_counter(const Call& call) const {
+std::uint64_t DeviceProblem::expected_count(const Call& call) const {
   std::vector<std::int32_t> ids(ids_.contents().size() / sizeof(std::int32_t));
   std::memcpy(ids.data(), ids_.contents().data(), ids_.contents().size());
   const auto begin = ids.begin() + call.first * problem_.top_k;
   const auto bad = std::count_if(begin, begin + tokens_of(call) * problem_.top_k,
                                  [&](auto id) { return id < -1 || id >= problem_.n_experts; });
-  return kCounterBefore + static_cast<std::uint64_t>(bad);
+  return static_cast<std::uint64_t>(bad);
 }
 
 ::testing::AssertionResult DeviceProblem::check(const Call& call, const MoeResult& expected) const {
   if (auto result = check_y(call, expected); !result) return result;
-  const std::uint64_t counter = counter_.download_values<std::uint64_t>()[0];
-  if (counter != expected_counter(call)) {
+  if (const std::uint64_t counted = counted_since_reset(); counted != expected_count(call)) {
     return ::testing::AssertionFailure()
-           << "invalid_ids is " << counter << ", expected " << expected_counter(call);
+           << counted << " added to invalid_ids, expected " << expected_count(call);
   }
   const auto asked = static_cast<std::int64_t>(args(call).workspace_bytes);
   const Bytes rest =
@@ -275,9 +274,13 @@ std::uint64_t DeviceProblem::expected_counter(const Call& call) const {
   return ::testing::AssertionSuccess();
 }
 
+std::uint64_t DeviceProblem::counted_since_reset() const {
+  return counter_.download_values<std::uint64_t>()[0] - kCounterBefore;
+}
+
 ::testing::AssertionResult DeviceProblem::untouched() const {
   if (y() != problem_.y_initial) return ::testing::AssertionFailure() << "y was written";
-  if (counter_.download_values<std::uint64_t>()[0] != kCounterBefore) {
+  if (counted_since_reset() != 0) {
     return ::testing::AssertionFailure() << "invalid_ids was written";
   }
   const Bytes workspace = workspace_.download();

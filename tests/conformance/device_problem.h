@@ -62,6 +62,8 @@ class DeviceProblem {
   // y, its gaps, the counter, the workspace beyond what was asked for, and guard bands, after one
   // call since reset().
   ::testing::AssertionResult check(const Call& call, const reference::MoeResult& expected) const;
+  // What calls have added to *invalid_ids.
+  std::uint64_t counted_since_reset() const;
   // No output of a call has been written since reset().
   ::testing::AssertionResult untouched() const;
   // Every input holds what it held.
@@ -98,7 +100,7 @@ class DeviceProblem {
   void upload_tables();
   void create_layer();
   ::testing::AssertionResult check_y(const Call& call, const reference::MoeResult& expected) const;
-  std::uint64_t expected_counter(const Call& call) const;
+  std::uint64_t expected_count(const Call& call) const;
 
   Engine& engine_;
   const reference::MoeProblem& problem_;
