@@ -13,7 +13,6 @@
 namespace memra::test {
 namespace {
 
-using reference::Format;
 using reference::MoeProblem;
 using reference::ProblemSpec;
 
