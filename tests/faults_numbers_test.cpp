@@ -15,7 +15,6 @@ namespace memra::test {
 namespace {
 
 using reference::DType;
-using reference::Format;
 using reference::MoeProblem;
 using reference::ProblemSpec;
 using reference::RowKind;
