@@ -30,9 +30,15 @@ done <"$objects"
 "$resources" "$build" >"$work/table"
 kernels=$(grep -c . "$work/table") || true
 [ "$kernels" -gt 0 ] || { echo "no resource records under $build"; exit 1; }
-if awk -F '\t' '$4 + $5 + $6 > 0 { print; found = 1 } END { exit !found }' "$work/table"; then
+# Blackwell's kernels have not run anywhere yet, let alone been shaped: theirs are told, not failed.
+untuned='^sm_1[0-9][0-9]'
+awk -F '\t' '$4 + $5 + $6 > 0' "$work/table" >"$work/local"
+if grep -E "$untuned" "$work/local"; then
+  echo "known: the kernels above use local memory (columns 4..6) on targets not run yet"
+fi
+if grep -vE "$untuned" "$work/local"; then
   echo "the kernels above use local memory (columns 4..6: stack, spill stores, spill loads)"
   failed=1
 fi
 [ "$failed" = 0 ] || exit 1
-echo "$ptx PTX files without .ftz, .approx or div.full; $kernels kernels without local memory"
+echo "$ptx PTX files without .ftz, .approx or div.full; $kernels kernels, none of a target in use with local memory"
