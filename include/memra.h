@@ -155,7 +155,8 @@ enum { MEMRA_F32 = 0, MEMRA_F16 = 1, MEMRA_BF16 = 2 };
  * [2 bytes]. Where columns % 128 == 64 the last tile is half as wide. Slab alignment 16; made by
  * memra_repack_v2, never holds an invalid scale code.
  *
- * In both, columns is a multiple of 64 and rows of 8. */
+ * In both, columns is a multiple of 64 and rows of 8. Code 8 (minus zero) decodes to +0, and
+ * memra_quantize_nvfp4 never makes it. */
 typedef int32_t memra_format;
 enum { MEMRA_NVFP4 = 7, MEMRA_NVFP4_V2 = 107 };
 #define MEMRA_COLUMN_MULTIPLE 64
