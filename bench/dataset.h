@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "console.h"
-#include "options.h"
 #include "session.h"
+#include "shape.h"
 #include "weights.h"
 
 namespace memra::bench {

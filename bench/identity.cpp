@@ -1,7 +1,6 @@
 #include "identity.h"
 
 #include <algorithm>
-#include <cfloat>
 #include <string>
 
 namespace memra::bench {
@@ -66,18 +65,6 @@ bool Identity::any_differs() const {
 bool Identity::any_vacuous() const {
   return rows.empty() ||
          std::any_of(rows.begin(), rows.end(), [](const auto& r) { return r.is_vacuous(); });
-}
-
-Activation with_clamp(const Activation& activation) {
-  Activation result = activation;
-  if (!is_clamped(result.kind)) result.kind = MEMRA_SWIGLU_PRECLAMP;
-  return result;
-}
-
-Activation without_clamp(const Activation& activation) {
-  Activation result = activation;
-  result.limit = FLT_MAX;
-  return result;
 }
 
 Identity check_identity(const Session& session, const DataSet& data, const Launcher& launcher,

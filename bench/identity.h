@@ -40,10 +40,6 @@ struct Identity {
   bool any_vacuous() const;
 };
 
-// The activation with its clamp, and as if it had none.
-Activation with_clamp(const Activation& activation);
-Activation without_clamp(const Activation& activation);
-
 // Runs every arm that has outputs over slab set 0, on outputs filled with NaN before each run.
 Identity check_identity(const Session& session, const DataSet& data, const Launcher& launcher,
                         const std::vector<Arm>& arms, const Activation& activation,

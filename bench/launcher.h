@@ -3,8 +3,8 @@
 
 #include "arms.h"
 #include "dataset.h"
-#include "options.h"
 #include "session.h"
+#include "shape.h"
 
 namespace memra::bench {
 

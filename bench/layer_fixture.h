@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "options.h"
 #include "session.h"
+#include "shape.h"
 
 namespace memra::bench {
 

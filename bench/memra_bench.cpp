@@ -2,17 +2,16 @@
 // tokens. Times are the device's, of a graph replay, per launch; bytes are those of the weights.
 #include <benchmark/benchmark.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 
 #include "arms.h"
+#include "cli.h"
 #include "dataset.h"
 #include "launcher.h"
 #include "layer_fixture.h"
@@ -151,20 +150,13 @@ struct Arguments {
   Shape shape;
   Activation activation;
   std::string model;
-  memra_backend backend = MEMRA_BACKEND_AUTO;
-  int device = 0;
-  int threads = 0;
+  EngineChoice engine;
 };
 
-void parse(int argc, char** argv, CLI::App* app, Arguments* arguments) {
-  const std::map<std::string, memra_backend> backends = {
-      {"auto", MEMRA_BACKEND_AUTO}, {"cuda", MEMRA_BACKEND_CUDA}, {"cpu", MEMRA_BACKEND_CPU}};
+void read_command_line(int argc, char** argv, CLI::App* app, Arguments* arguments) {
   app->footer("Options of Google Benchmark (--benchmark_filter=...) are understood as well.");
   app->add_option("--model", arguments->model, "dimensions of a published model (4096 -> 2048)");
-  app->add_option("--backend", arguments->backend, "auto, cuda or cpu (auto)")
-      ->transform(CLI::CheckedTransformer(backends, CLI::ignore_case).description(""));
-  app->add_option("--device", arguments->device, "CUDA device (0)");
-  app->add_option("--threads", arguments->threads, "CPU threads (all)");
+  add_engine_options(app, &arguments->engine);
   app->parse(argc, argv);
   if (arguments->model.empty()) return;
   const ModelShape* model = find_model(arguments->model);
@@ -175,11 +167,7 @@ void parse(int argc, char** argv, CLI::App* app, Arguments* arguments) {
 }
 
 int run(const Arguments& arguments) {
-  memra_engine_options options = MEMRA_ENGINE_OPTIONS_INIT;
-  options.backend = arguments.backend;
-  options.device = arguments.device;
-  options.cpu_threads = arguments.threads;
-  const Session session(options);
+  const Session session(arguments.engine);
   benchmark::AddCustomContext("memra device", session.properties().device_name);
   Suite suite(session, arguments.shape, arguments.activation);
   register_all(&suite);
@@ -202,7 +190,7 @@ int main(int argc, char** argv) {
     // Google Benchmark takes its own options out of argv; its --help would hide ours.
     if (!help) benchmark::Initialize(&argc, argv);
     try {
-      parse(argc, argv, &app, &arguments);
+      read_command_line(argc, argv, &app, &arguments);
     } catch (const CLI::ParseError& error) {
       return app.exit(error) == 0 ? 0 : 2;
     }

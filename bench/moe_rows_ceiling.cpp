@@ -3,11 +3,11 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "json_parts.h"
 #include "report.h"
 
 namespace memra::bench {
@@ -46,22 +46,12 @@ Copies choose_copies(const Options& options, const Session& session) {
           copies_for(options, session.on_cpu(), experts * bytes(kDown), l2)};
 }
 
-// Now rather than after minutes of measuring.
-void require_writable(const std::string& path) {
-  if (path.empty() || path == "-") return;
-  if (!std::ofstream(path, std::ios::app)) throw Failure("--json: cannot write '" + path + "'");
-}
-
 int run(Options options, const std::vector<Arm>& arms) {
   require_writable(options.json_path);
   const std::unique_ptr<WeightSource> weights = options.gguf_path.empty()
                                                     ? make_synthetic_weights(options.shape)
                                                     : open_gguf_weights(&options);
-  memra_engine_options engine_options = MEMRA_ENGINE_OPTIONS_INIT;
-  engine_options.backend = options.backend;
-  engine_options.device = options.device;
-  engine_options.cpu_threads = options.threads;
-  const Session session(engine_options);
+  const Session session(options.engine);
   resolve_defaults(session.on_cpu(), &options);
 
   Progress progress;

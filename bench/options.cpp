@@ -1,9 +1,8 @@
 #include "options.h"
 
-#include <CLI/CLI.hpp>
 #include <map>
 
-#include "console.h"
+#include "cli.h"
 #include "models.h"
 
 namespace memra::bench {
@@ -16,11 +15,7 @@ const std::map<std::string, memra_activation> kActivations = {
     {"oai", MEMRA_SWIGLU_OAI},
 };
 
-const std::map<std::string, memra_backend> kBackends = {
-    {"auto", MEMRA_BACKEND_AUTO},
-    {"cuda", MEMRA_BACKEND_CUDA},
-    {"cpu", MEMRA_BACKEND_CPU},
-};
+constexpr const char* kTool = "moe-rows-ceiling";
 
 constexpr const char* kDescription =
     "Measures how close memra's rows kernels (NVFP4 MoE layers, few tokens) come to what the\n"
@@ -29,23 +24,6 @@ constexpr const char* kDescription =
 
 constexpr const char* kFooter =
     "Exit status: 0 all well; 1 outputs differ, the check was vacuous, or a fault; 2 usage.";
-
-void list_models() {
-  Table table(
-      {"model", "hidden", "intermediate", "experts", "top_k", "activation", "limit", "source"});
-  std::string notes;
-  for (const ModelShape& model : model_shapes()) {
-    table.add({std::string(model.name), std::to_string(model.hidden_size),
-               std::to_string(model.intermediate_size), std::to_string(model.n_experts),
-               std::to_string(model.top_k), activation_name(model.activation),
-               model.limit > 0 ? format("%g", model.limit) : "-", std::string(model.source)});
-    if (!model.note.empty()) {
-      notes += std::string(model.name) + ": " + std::string(model.note) + "\n";
-    }
-  }
-  table.print(stdout);
-  std::fputs(notes.c_str(), stdout);
-}
 
 // What was given on the command line wins over what a model says.
 struct Given {
@@ -69,37 +47,10 @@ void apply_model(const ModelShape& model, const Given& given, Options* options) 
   if (absent(given.alpha) && model.alpha > 0) options->activation.alpha = model.alpha;
 }
 
-CLI::Validator positive_number() {
-  const auto check = [](const std::string& text) {
-    float value = 0;
-    const bool good = CLI::detail::lexical_cast(text, value) && value > 0;
-    return good ? std::string() : text + " is not a positive number";
-  };
-  return CLI::Validator(check, "");
-}
-
-// The help names no ranges: a value outside is answered with its range.
-CLI::Validator range(int64_t low, int64_t high) {
-  return CLI::Range(low, high).description("");
-}
-
-ParseResult usage_error(const std::string& text) {
-  std::fprintf(stderr, "moe-rows-ceiling: %s\nRun with --help for more information.\n",
-               text.c_str());
-  return ParseResult::kUsageError;
-}
-
 }  // namespace
 
-const char* activation_name(memra_activation kind) {
-  for (const auto& [name, value] : kActivations) {
-    if (value == kind) return name.c_str();
-  }
-  return "unknown";
-}
-
 ParseResult parse_options(int argc, char** argv, Options* options) {
-  CLI::App app{kDescription, "moe-rows-ceiling"};
+  CLI::App app{kDescription, kTool};
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
   const CLI::Validator positive = range(1, 1 << 30);
@@ -142,10 +93,7 @@ ParseResult parse_options(int argc, char** argv, Options* options) {
   for (const CLI::Option* option : {given.hidden, given.intermediate, given.experts}) {
     gguf->excludes(const_cast<CLI::Option*>(option));
   }
-  app.add_option("--backend", options->backend, "auto, cuda or cpu (auto)")
-      ->transform(CLI::CheckedTransformer(kBackends, CLI::ignore_case).description(""));
-  app.add_option("--device", options->device, "CUDA device (0)")->check(range(0, 1 << 20));
-  app.add_option("--threads", options->threads, "CPU threads (all)")->check(positive);
+  add_engine_options(&app, &options->engine);
   app.add_option("--arms", options->arms,
                  "comma-separated parts of arm names, such as gate_up.v2,stream; the served arms "
                  "always run");
@@ -154,17 +102,10 @@ ParseResult parse_options(int argc, char** argv, Options* options) {
   app.add_option("--json", options->json_path,
                  "also write the results to this file ('-': stdout, and the text to stderr)");
   bool list = false;
-  app.add_flag("--list-models", list, "print the models that --model knows");
-  app.set_version_flag("--version", [] {
-    const uint32_t v = memra_version();
-    return format("moe-rows-ceiling, memra %u.%u.%u", v / 10000, v / 100 % 100, v % 100);
-  });
+  add_information(&app, kTool, &list);
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? ParseResult::kExit : ParseResult::kUsageError;
-  }
+  if (const ParseResult result = parse(&app, argc, argv); result != ParseResult::kRun)
+    return result;
   if (list) {
     list_models();
     return ParseResult::kExit;
@@ -172,26 +113,19 @@ ParseResult parse_options(int argc, char** argv, Options* options) {
   options->top_k_given = given.top_k->count() > 0;
   options->activation_given = given.activation->count() > 0 || given.limit->count() > 0;
   if (!options->model.empty()) {
-    if (!options->gguf_path.empty()) return usage_error("--model excludes --gguf");
+    if (!options->gguf_path.empty()) return usage_error(kTool, "--model excludes --gguf");
     const ModelShape* model = find_model(options->model);
     if (model == nullptr) {
-      return usage_error("--model: no model '" + options->model + "'; see --list-models");
+      return usage_error(kTool, "--model: no model '" + options->model + "'; see --list-models");
     }
     options->model = model->name;
     apply_model(*model, given, options);
   }
-  for (const auto& [name, value] : {std::pair("--hidden", shape.hidden_size),
-                                    std::pair("--intermediate", shape.intermediate_size)}) {
-    if (value % MEMRA_COLUMN_MULTIPLE != 0) {
-      return usage_error(format("%s %lld is no multiple of %d", name, static_cast<long long>(value),
-                                MEMRA_COLUMN_MULTIPLE));
-    }
-  }
-  if (options->gguf_path.empty() && shape.top_k > shape.n_experts) {
-    return usage_error(format("--top-k %lld is more than --experts %lld",
-                              static_cast<long long>(shape.top_k),
-                              static_cast<long long>(shape.n_experts)));
-  }
+  Shape checked = shape;
+  // A file's own number of experts is not known yet.
+  if (!options->gguf_path.empty()) checked.n_experts = checked.top_k;
+  const std::string text = objection(checked);
+  if (!text.empty()) return usage_error(kTool, text);
   return ParseResult::kRun;
 }
 

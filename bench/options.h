@@ -4,25 +4,11 @@
 #include <cstdint>
 #include <string>
 
-#include "memra.h"
+#include "parse_result.h"
+#include "session.h"
+#include "shape.h"
 
 namespace memra::bench {
-
-struct Shape {
-  int64_t hidden_size = 4096;
-  int64_t intermediate_size = 2048;
-  int64_t n_experts = 64;
-  int64_t top_k = 8;
-  int64_t tokens = 1;
-
-  int64_t n_pairs() const { return tokens * top_k; }
-};
-
-struct Activation {
-  memra_activation kind = MEMRA_SWIGLU_PRECLAMP;
-  float limit = 7.0F;
-  float alpha = 1.702F;
-};
 
 // A count left at 0 takes a default that depends on the backend (see resolve_defaults).
 struct Options {
@@ -32,9 +18,7 @@ struct Options {
   Shape shape;
   Activation activation;
   std::string model;
-  memra_backend backend = MEMRA_BACKEND_AUTO;
-  int device = 0;
-  int threads = 0;
+  EngineChoice engine;
   bool inputs_stable = false;
   bool top_k_given = false;       // on the command line: wins over a file's or model's
   bool activation_given = false;  // likewise, kind or limit
@@ -44,17 +28,6 @@ struct Options {
   std::string json_path;
 };
 
-enum class ParseResult { kRun, kExit, kUsageError };
-
-// On kExit (help, version, a list) and kUsageError everything has been printed.
 ParseResult parse_options(int argc, char** argv, Options* options);
-
-// "swiglu", "preclamp", "postclamp" or "oai".
-const char* activation_name(memra_activation kind);
-
-// Whether the clamp limit takes part in the function.
-inline bool is_clamped(memra_activation kind) {
-  return kind != MEMRA_SWIGLU;
-}
 
 }  // namespace memra::bench

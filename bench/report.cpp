@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "reading.h"
+#include "setup.h"
 
 namespace memra::bench {
 namespace {
@@ -74,21 +75,7 @@ void print_setup(const Results& results) {
   const Options& options = *results.options;
   const Shape& shape = options.shape;
   const DataSet& data = *results.data;
-  const memra_engine_properties& engine = results.session->properties();
-  const uint32_t version = memra_version();
-  std::fprintf(results.out, "moe-rows-ceiling, memra %u.%u.%u\n", version / 10000,
-               version / 100 % 100, version % 100);
-  if (results.session->on_cpu()) {
-    std::fprintf(results.out, "device: CPU, %s, %d threads, %s\n", engine.device_name,
-                 engine.cpu_threads, engine.simd);
-    if (engine.fallback_reason[0] != '\0')
-      std::fprintf(results.out, "no GPU: %s\n", engine.fallback_reason);
-  } else {
-    std::fprintf(results.out,
-                 "device: %s (CUDA device %d, compute capability %d.%d, %d multiprocessors)\n",
-                 engine.device_name, engine.device, engine.compute_capability / 10,
-                 engine.compute_capability % 10, engine.n_multiprocessors);
-  }
+  print_setup(results.out, "moe-rows-ceiling", *results.session);
   const std::string model = options.model.empty() ? "" : options.model + ": ";
   std::fprintf(results.out, "shape: %s%lld -> %lld, %lld experts, top_k %lld, %lld token%s; %s",
                model.c_str(), static_cast<long long>(shape.hidden_size),

@@ -1,7 +1,4 @@
-#include <cstdio>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
+#include "json_parts.h"
 #include "reading.h"
 #include "report.h"
 
@@ -9,10 +6,6 @@ namespace memra::bench {
 namespace {
 
 using nlohmann::json;
-
-json to_json(const Summary& us) {
-  return {{"median", us.median}, {"min", us.min}, {"max", us.max}};
-}
 
 json to_json(const OutputCounts& counts) {
   return {{"outputs", counts.outputs},
@@ -24,25 +17,10 @@ json to_json(const OutputCounts& counts) {
 json setup(const Results& results) {
   const Options& options = *results.options;
   const Shape& shape = options.shape;
-  const memra_engine_properties& engine = results.session->properties();
-  memra_build_properties build = MEMRA_BUILD_PROPERTIES_INIT;
-  check(memra_build_info(&build), "memra_build_info");
   const DataSet& data = *results.data;
   return {
-      {"library",
-       {{"version", build.version},
-        {"cuda_version", build.cuda_version},
-        {"cuda_archs", build.cuda_archs},
-        {"compiler", build.compiler}}},
-      {"device",
-       {{"backend", results.session->on_cpu() ? "cpu" : "cuda"},
-        {"name", engine.device_name},
-        {"index", engine.device},
-        {"compute_capability", engine.compute_capability},
-        {"threads", engine.cpu_threads},
-        {"simd", engine.simd},
-        {"driver_version", engine.driver_version},
-        {"dependent_launch", engine.dependent_launch != 0}}},
+      {"library", library_json()},
+      {"device", device_json(*results.session)},
       {"shape",
        {{"model", options.model},
         {"hidden_size", shape.hidden_size},
@@ -94,17 +72,7 @@ void write_json(const Results& results) {
     document["reading"].push_back(
         {{"arm", reading.arm}, {"verdict", reading.verdict}, {"text", reading.text}});
   }
-  // Paths and device names may hold any bytes: they must not make the dump fail.
-  const std::string text = document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
-  const std::string& path = results.options->json_path;
-  if (path == "-") {
-    std::fputs(text.c_str(), stdout);
-    return;
-  }
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw Failure("--json: cannot write '" + path + "'");
+  write_document(document, results.options->json_path);
 }
 
 }  // namespace memra::bench

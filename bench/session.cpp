@@ -7,7 +7,11 @@ void check(memra_status status, const char* call) {
   throw Failure(std::string(call) + ": " + memra_status_string(status) + ": " + memra_last_error());
 }
 
-Session::Session(const memra_engine_options& options) {
+Session::Session(const EngineChoice& choice) {
+  memra_engine_options options = MEMRA_ENGINE_OPTIONS_INIT;
+  options.backend = choice.backend;
+  options.device = choice.device;
+  options.cpu_threads = choice.threads;
   check(memra_engine_create(&options, &engine_), "memra_engine_create");
   try {
     check(memra_engine_info(engine_, &properties_), "memra_engine_info");

@@ -55,10 +55,17 @@ class Memory {
   size_t bytes_ = 0;
 };
 
+// Which engine a command line asks for.
+struct EngineChoice {
+  memra_backend backend = MEMRA_BACKEND_AUTO;
+  int device = 0;
+  int threads = 0;  // of the CPU; 0: all
+};
+
 // An engine and one stream of it.
 class Session {
  public:
-  explicit Session(const memra_engine_options& options);
+  explicit Session(const EngineChoice& choice);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

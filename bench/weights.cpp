@@ -7,6 +7,7 @@
 
 #include "console.h"
 #include "gguf.h"
+#include "options.h"
 
 namespace memra::bench {
 namespace {

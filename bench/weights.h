@@ -7,9 +7,11 @@
 #include <span>
 #include <string>
 
-#include "options.h"
+#include "shape.h"
 
 namespace memra::bench {
+
+struct Options;
 
 enum Plane : int { kGate = 0, kUp = 1, kDown = 2 };
 inline constexpr int kPlanes = 3;
