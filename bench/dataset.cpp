@@ -1,7 +1,8 @@
 #include "dataset.h"
 
 #include <algorithm>
-#include <numeric>
+
+#include "routing.h"
 
 namespace memra::bench {
 namespace {
@@ -10,22 +11,9 @@ constexpr uint32_t kRoutingSeed = 11;
 constexpr uint32_t kInputSeed = 12;
 constexpr uint32_t kRouterSeed = 13;
 
-// top_k distinct experts for each token: a shuffle of which only the first top_k steps are done.
-std::vector<int64_t> draw_experts(const Shape& shape) {
+std::vector<int32_t> draw(const Shape& shape) {
   Lcg lcg(kRoutingSeed);
-  std::vector<int64_t> ids;
-  for (int64_t token = 0; token < shape.tokens; ++token) {
-    std::vector<int64_t> all(static_cast<size_t>(shape.n_experts));
-    std::iota(all.begin(), all.end(), int64_t{0});
-    for (int64_t slot = 0; slot < shape.top_k; ++slot) {
-      const float left = static_cast<float>(shape.n_experts - slot);
-      const int64_t pick =
-          slot + std::min(static_cast<int64_t>(lcg.unit() * left), shape.n_experts - slot - 1);
-      std::swap(all[static_cast<size_t>(slot)], all[static_cast<size_t>(pick)]);
-      ids.push_back(all[static_cast<size_t>(slot)]);
-    }
-  }
-  return ids;
+  return draw_experts(shape, &lcg);
 }
 
 }  // namespace
@@ -41,9 +29,7 @@ DataSet::DataSet(const Session& session, const Shape& shape, const WeightSource&
 }
 
 int64_t DataSet::count_unique_experts(const Shape& shape) {
-  std::vector<int64_t> ids = draw_experts(shape);
-  std::sort(ids.begin(), ids.end());
-  return std::unique(ids.begin(), ids.end()) - ids.begin();
+  return static_cast<int64_t>(distinct(draw(shape)).size());
 }
 
 double DataSet::launch_bytes(bool is_down) const {
@@ -53,18 +39,19 @@ double DataSet::launch_bytes(bool is_down) const {
 }
 
 void DataSet::route() {
-  for (const int64_t id : draw_experts(shape_)) {
-    const auto it = std::find(unique_ids_.begin(), unique_ids_.end(), id);
-    pair_unique_.push_back(it - unique_ids_.begin());
-    if (it == unique_ids_.end()) unique_ids_.push_back(id);
-  }
+  const std::vector<int32_t> ids = draw(shape_);
+  unique_ids_ = distinct(ids);
+  for (const int32_t id : ids)
+    pair_unique_.push_back(std::find(unique_ids_.begin(), unique_ids_.end(), id) -
+                           unique_ids_.begin());
   unique_experts_ = static_cast<int64_t>(unique_ids_.size());
+  roof_shape_ = roof_shape(shape_, unique_experts_);
 }
 
 // Every set has its own experts (until they run out) in the same pattern of repeats, so that all
 // launches touch the same number of bytes.
 int64_t DataSet::expert_of(int64_t copy, int64_t unique_index) const {
-  const int64_t first = unique_ids_[static_cast<size_t>(unique_index)];
+  const int64_t first{unique_ids_[static_cast<size_t>(unique_index)]};
   return (first + copy * unique_experts_) % shape_.n_experts;
 }
 
@@ -107,8 +94,9 @@ void DataSet::upload_plane(const WeightSource& weights, Plane plane, Progress* p
 void DataSet::upload_tables(const WeightSource& weights) {
   const size_t n_pairs = static_cast<size_t>(shape_.n_pairs());
   const size_t n_sets = static_cast<size_t>(std::max(copies_.gate_up, copies_.down));
+  const size_t roof_pairs = static_cast<size_t>(roof_shape_.n_pairs());
   const size_t n_entries = n_sets * kPlanes * n_pairs;
-  std::vector<const void*> v1(n_entries), v2(n_entries), v2_unique(n_entries);
+  std::vector<const void*> v1(n_entries), v2(n_entries), roof(n_sets * kPlanes * roof_pairs);
   std::vector<float> scales(n_entries);
 
   Lcg router(kRouterSeed);
@@ -120,7 +108,6 @@ void DataSet::upload_tables(const WeightSource& weights) {
     for (const Plane plane : {kGate, kUp, kDown}) {
       // The stage with fewer sets has no entries in the others: NULL is a skipped pair.
       if (static_cast<int64_t>(set) >= copies_.of(plane == kDown)) continue;
-      std::vector<bool> seen(static_cast<size_t>(unique_experts_));
       for (size_t pair = 0; pair < n_pairs; ++pair) {
         const size_t unique = static_cast<size_t>(pair_unique_[pair]);
         const size_t slab = set * static_cast<size_t>(unique_experts_) + unique;
@@ -129,8 +116,7 @@ void DataSet::upload_tables(const WeightSource& weights) {
         if (plane != kDown) {
           v1[entry] = v1_[plane].as<std::byte>() + slab * slab_bytes(shape_, plane);
         }
-        if (!seen[unique]) v2_unique[entry] = v2[entry];
-        seen[unique] = true;
+        roof[(set * kPlanes + plane) * roof_pairs + unique] = v2[entry];
         scales[entry] = weights.scale(
             plane, expert_of(static_cast<int64_t>(set), static_cast<int64_t>(unique)));
         if (plane == kDown) scales[entry] *= topk_weights[pair];
@@ -139,7 +125,7 @@ void DataSet::upload_tables(const WeightSource& weights) {
   }
   v1_ptrs_ = session_.upload(v1);
   v2_ptrs_ = session_.upload(v2);
-  v2_unique_ptrs_ = session_.upload(v2_unique);
+  roof_ptrs_ = session_.upload(roof);
   scales_ = session_.upload(scales);
 }
 

@@ -43,14 +43,15 @@ class DataSet {
   // Scale codes that the repack found invalid (only real files have such).
   uint64_t invalid_scales() const { return invalid_scales_; }
 
-  // Tables [3 * n_pairs] of a set. In the `unique` ones pairs that repeat an expert are NULL, so
-  // that a reader of all slabs reads each once.
-  const void* const* v1_ptrs(int64_t copy) const { return table(v1_ptrs_, copy); }
-  const void* const* v2_ptrs(int64_t copy) const { return table(v2_ptrs_, copy); }
-  const void* const* v2_unique_ptrs(int64_t copy) const { return table(v2_unique_ptrs_, copy); }
+  // Tables [3 * n_pairs] of a set.
+  const void* const* v1_ptrs(int64_t copy) const { return table(v1_ptrs_, copy, shape_); }
+  const void* const* v2_ptrs(int64_t copy) const { return table(v2_ptrs_, copy, shape_); }
   const float* scales(int64_t copy) const {
     return scales_.as<const float>() + copy * kPlanes * shape_.n_pairs();
   }
+  // The table in which each slab of a set stands once, for a stage of the roof's shape.
+  const void* const* roof_ptrs(int64_t copy) const { return table(roof_ptrs_, copy, roof_shape_); }
+  const Shape& roof() const { return roof_shape_; }
 
   const Quantized& input() const { return input_; }
   const Quantized& down_input() const { return down_input_; }
@@ -61,8 +62,8 @@ class DataSet {
   void requantize() const;
 
  private:
-  const void* const* table(const Memory& memory, int64_t copy) const {
-    return memory.as<const void* const>() + copy * kPlanes * shape_.n_pairs();
+  static const void* const* table(const Memory& memory, int64_t copy, const Shape& shape) {
+    return memory.as<const void* const>() + copy * kPlanes * shape.n_pairs();
   }
   void route();
   int64_t expert_of(int64_t copy, int64_t unique_index) const;
@@ -77,12 +78,13 @@ class DataSet {
   Copies copies_;
   int64_t unique_experts_ = 0;
   uint64_t invalid_scales_ = 0;
-  std::vector<int64_t> unique_ids_;   // expert of a unique index, in set 0
+  std::vector<int32_t> unique_ids_;   // expert of a unique index, in set 0
   std::vector<int64_t> pair_unique_;  // unique index of a pair
+  Shape roof_shape_;
   uint64_t v2_stride_[kPlanes] = {};
   Memory v1_[kPlanes];  // down's is dropped once it is repacked
   Memory v2_[kPlanes];
-  Memory v1_ptrs_, v2_ptrs_, v2_unique_ptrs_, scales_;
+  Memory v1_ptrs_, v2_ptrs_, roof_ptrs_, scales_;
   Quantized input_, down_input_;
   Memory gate_up_out_, y_;
 };

@@ -27,7 +27,7 @@ uint32_t Launcher::flags(const Arm& arm) const {
 }
 
 const void* const* Launcher::ptrs(const Arm& arm, int64_t copy) const {
-  if (arm.is_stream()) return data_.v2_unique_ptrs(copy);
+  if (arm.is_stream()) return data_.roof_ptrs(copy);
   return arm.format == MEMRA_NVFP4 ? data_.v1_ptrs(copy) : data_.v2_ptrs(copy);
 }
 
@@ -41,7 +41,7 @@ void Launcher::probe(const Arm& arm, const memra_rows_gate_up_args* gate_up,
 }
 
 void Launcher::launch(const Arm& arm, int64_t copy, const Activation& activation) const {
-  const Shape& shape = data_.shape();
+  const Shape& shape = arm.is_stream() ? data_.roof() : data_.shape();
   if (arm.stage == Stage::kGateUp) {
     memra_rows_gate_up_args args = MEMRA_ROWS_GATE_UP_ARGS_INIT;
     args.flags = flags(arm);

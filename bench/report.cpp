@@ -85,7 +85,7 @@ void print_setup(const Results& results) {
                activation_name(options.activation.kind));
   if (is_clamped(options.activation.kind))
     std::fprintf(results.out, ", limit %g", options.activation.limit);
-  std::fprintf(results.out, "\nweights: %s; a launch touches %lld experts\n",
+  std::fprintf(results.out, "\nweights: %s; a launch touches %lld experts, each counted once\n",
                results.weights.c_str(), static_cast<long long>(data.unique_experts()));
   for (const bool is_down : {false, true}) {
     const auto copies = data.copies().of(is_down);
