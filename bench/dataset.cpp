@@ -129,26 +129,6 @@ void DataSet::upload_tables(const WeightSource& weights) {
   scales_ = session_.upload(scales);
 }
 
-Quantized DataSet::make_quantized(int64_t rows, int64_t columns) const {
-  const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(columns);
-  return {session_.device_memory(count), session_.device_memory(count),
-          session_.device_memory(count / 32 * sizeof(float))};
-}
-
-void DataSet::quantize(const Memory& x, int64_t rows, int64_t columns, const Quantized& to) const {
-  memra_q8_1_args args = MEMRA_Q8_1_ARGS_INIT;
-  args.x_dtype = MEMRA_F32;
-  args.x = x.as();
-  args.rows = rows;
-  args.columns = columns;
-  args.q = to.q.as<int8_t>();
-  args.d = to.d.as<float>();
-  check(memra_quantize_q8_1(session_.engine(), &args, session_.stream()), "memra_quantize_q8_1");
-  check(memra_q8_to_lane_major(session_.engine(), args.q, rows, columns,
-                               to.q_lane_major.as<int8_t>(), session_.stream()),
-        "memra_q8_to_lane_major");
-}
-
 void DataSet::make_inputs() {
   const int64_t n_pairs = shape_.n_pairs();
   Lcg lcg(kInputSeed);
@@ -156,17 +136,18 @@ void DataSet::make_inputs() {
   for (float& value : x)
     value = 2.0F * lcg.unit() - 1.0F;
   const Memory device_x = session_.upload(x);
-  input_ = make_quantized(shape_.tokens, shape_.hidden_size);
-  down_input_ = make_quantized(n_pairs, shape_.intermediate_size);
+  input_ = make_quantized(session_, shape_.tokens, shape_.hidden_size);
+  down_input_ = make_quantized(session_, n_pairs, shape_.intermediate_size);
   gate_up_out_ = session_.device_memory(static_cast<size_t>(n_pairs * shape_.intermediate_size) *
                                         sizeof(float));
   y_ = session_.device_memory(x.size() * sizeof(float));
-  quantize(device_x, shape_.tokens, shape_.hidden_size, input_);
+  quantize(session_, device_x, MEMRA_F32, shape_.tokens, shape_.hidden_size, input_);
   session_.synchronize();
 }
 
 void DataSet::requantize() const {
-  quantize(gate_up_out_, shape_.n_pairs(), shape_.intermediate_size, down_input_);
+  quantize(session_, gate_up_out_, MEMRA_F32, shape_.n_pairs(), shape_.intermediate_size,
+           down_input_);
 }
 
 }  // namespace memra::bench

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "console.h"
+#include "quantized.h"
 #include "session.h"
 #include "shape.h"
 #include "weights.h"
@@ -18,13 +19,6 @@ struct Copies {
   int64_t down = 1;
 
   int64_t of(bool is_down) const { return is_down ? down : gate_up; }
-};
-
-// One int8 matrix in both orders, with its scales.
-struct Quantized {
-  Memory q;
-  Memory q_lane_major;
-  Memory d;
 };
 
 class DataSet {
@@ -70,8 +64,6 @@ class DataSet {
   void upload_plane(const WeightSource& weights, Plane plane, Progress* progress);
   void upload_tables(const WeightSource& weights);
   void make_inputs();
-  Quantized make_quantized(int64_t rows, int64_t columns) const;
-  void quantize(const Memory& x, int64_t rows, int64_t columns, const Quantized& to) const;
 
   const Session& session_;
   Shape shape_;

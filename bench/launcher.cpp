@@ -3,11 +3,6 @@
 namespace memra::bench {
 namespace {
 
-const int8_t* activations(const Quantized& input, const Arm& arm) {
-  const bool lane_major = (arm.variant & MEMRA_ROWS_LANE_MAJOR) != 0;
-  return (lane_major ? input.q_lane_major : input.q).as<const int8_t>();
-}
-
 memra_probe_arm probe_arm(Kind kind) {
   switch (kind) {
     case Kind::kLoadOnly:
@@ -57,8 +52,8 @@ void Launcher::launch(const Arm& arm, int64_t copy, const Activation& activation
     args.variant = arm.variant;
     args.ptrs = ptrs(arm, copy);
     args.scales = data_.scales(copy);
-    args.q = activations(data_.input(), arm);
-    args.d = data_.input().d.as<const float>();
+    args.q = data_.input().values(arm.variant);
+    args.d = data_.input().scales();
     args.out = data_.gate_up_out().as<float>();
     if (!arm.has_output()) return probe(arm, &args, nullptr);
     check(memra_moe_rows_gate_up(session_.engine(), &args, session_.stream()),
@@ -75,8 +70,8 @@ void Launcher::launch(const Arm& arm, int64_t copy, const Activation& activation
     args.variant = arm.variant;
     args.ptrs = ptrs(arm, copy);
     args.scales = data_.scales(copy);
-    args.q = activations(data_.down_input(), arm);
-    args.d = data_.down_input().d.as<const float>();
+    args.q = data_.down_input().values(arm.variant);
+    args.d = data_.down_input().scales();
     args.y = data_.y().as();
     if (!arm.has_output()) return probe(arm, nullptr, &args);
     check(memra_moe_rows_down(session_.engine(), &args, session_.stream()), "memra_moe_rows_down");

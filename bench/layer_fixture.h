@@ -1,4 +1,4 @@
-// A whole MoE layer on synthetic weights, and batches of tokens to run through it.
+// A whole MoE layer on synthetic weights.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 #include "session.h"
 #include "shape.h"
+#include "weights.h"
 
 namespace memra::bench {
 
@@ -13,29 +14,45 @@ struct LayerDeleter {
   void operator()(memra_moe_layer* layer) const { memra_moe_layer_destroy(layer); }
 };
 
+// Experts of a bank that nobody gave a number of: a model's own on a GPU; on the CPU, where banks
+// of hundreds take longer to make than to measure, 16 at most.
+int64_t usual_experts(const Shape& shape, bool on_cpu);
+
 class LayerFixture {
  public:
-  // Banks of all n_experts in V2. `batches` sets of routed tokens; calls rotate over them.
-  LayerFixture(const Session& session, const Shape& shape, const Activation& activation,
-               int batches);
+  // Banks of all experts in V2, each slab in memory of its own, and a layer for at most
+  // shape.tokens.
+  LayerFixture(const Session& session, const Shape& shape, const Activation& activation);
 
-  int batches() const { return batches_; }
-  // Weight bytes that a launch has to read, on average over the batches.
-  double launch_bytes() const { return launch_bytes_; }
-  void launch(int batch) const;
+  // Memory that the banks take.
+  static double bank_bytes(const Shape& shape);
+
+  const Session& session() const { return session_; }
+  const Shape& shape() const { return shape_; }
+  const Activation& activation() const { return activation_; }
+  memra_moe_layer* layer() const { return layer_.get(); }
+  const memra_moe_layer_properties& properties() const { return properties_; }
+  // What AUTO runs for so many tokens; NULL where the library does not list it.
+  const memra_rows_plan* plan(int64_t tokens) const;
+
+  const void* slab(Plane plane, int64_t expert) const { return slab_bytes_at(plane, expert); }
+  float scale(Plane plane, int64_t expert) const { return weights_->scale(plane, expert); }
 
  private:
-  void upload_banks();
-  void create_layer(const Activation& activation);
-  void make_batches();
+  std::byte* slab_bytes_at(Plane plane, int64_t expert) const {
+    return banks_[plane].as<std::byte>() + static_cast<uint64_t>(expert) * strides_[plane];
+  }
+  void fill_bank(Plane plane);
+  void create_layer();
 
   const Session& session_;
   Shape shape_;
-  int batches_;
-  double launch_bytes_ = 0;
-  Memory banks_[3];
+  Activation activation_;
+  std::unique_ptr<WeightSource> weights_;
+  uint64_t strides_[kPlanes] = {};
+  Memory banks_[kPlanes];
   std::unique_ptr<memra_moe_layer, LayerDeleter> layer_;
-  Memory x_, y_, ids_, weights_, workspace_;
+  memra_moe_layer_properties properties_ = {};
 };
 
 }  // namespace memra::bench

@@ -41,6 +41,14 @@ bool same_ignoring_case(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+Activation ModelShape::activation_options() const {
+  Activation result;
+  result.kind = activation;
+  if (limit > 0) result.limit = limit;
+  if (alpha > 0) result.alpha = alpha;
+  return result;
+}
+
 std::span<const ModelShape> model_shapes() {
   return kModels;
 }

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "memra.h"
+#include "shape.h"
 
 namespace memra::bench {
 
@@ -20,6 +20,10 @@ struct ModelShape {
   float alpha;              // 0 where the activation has none
   std::string_view source;  // file of the model's repository on Hugging Face
   std::string_view note;
+
+  Shape shape() const { return {hidden_size, intermediate_size, n_experts, top_k, 1}; }
+  // Limit and alpha that the model does not have keep their defaults, which it does not use.
+  Activation activation_options() const;
 };
 
 std::span<const ModelShape> model_shapes();

@@ -59,8 +59,7 @@ TEST(Routing, RestsSlabsWhereTheBankAllows) {
     EXPECT_GE(routing.repeat_bytes(shape), kMinBytes) << tokens;
   }
   for (const ModelShape& model : model_shapes()) {
-    const Shape shape = {model.hidden_size, model.intermediate_size, model.n_experts, model.top_k,
-                         1};
+    const Shape shape = model.shape();
     const Routing routing = draw_routing(shape, kMinBytes);
     expect_legal(shape, routing);
     EXPECT_GE(routing.repeat_bytes(shape), kMinBytes) << model.name;

@@ -15,12 +15,15 @@ struct Shape {
   int64_t tokens = 1;
 
   int64_t n_pairs() const { return tokens * top_k; }
+  bool operator==(const Shape&) const = default;
 };
 
 struct Activation {
   memra_activation kind = MEMRA_SWIGLU_PRECLAMP;
   float limit = 7.0F;
   float alpha = 1.702F;
+
+  bool operator==(const Activation&) const = default;
 };
 
 // "swiglu", "preclamp", "postclamp" or "oai".

@@ -2,26 +2,20 @@
 
 #include <algorithm>
 
+#include "replay.h"
+
 namespace memra::bench {
 namespace {
 
 // `work` enqueues `launches` launches; one run of it warms caches and clocks.
 template <typename Work>
 Summary sample(const Session& session, int iters, int64_t launches, Work work) {
-  const Event start = session.event();
-  const Event end = session.event();
+  const Stopwatch stopwatch(session);
   work();
   session.synchronize();
   std::vector<double> us;
-  for (int i = 0; i < iters; ++i) {
-    check(memra_event_record(start.get(), session.stream()), "memra_event_record");
-    work();
-    check(memra_event_record(end.get(), session.stream()), "memra_event_record");
-    check(memra_event_synchronize(end.get()), "memra_event_synchronize");
-    float milliseconds = 0;
-    check(memra_event_elapsed(start.get(), end.get(), &milliseconds), "memra_event_elapsed");
-    us.push_back(1000.0 * static_cast<double>(milliseconds) / static_cast<double>(launches));
-  }
+  for (int i = 0; i < iters; ++i)
+    us.push_back(stopwatch.time_us(work) / static_cast<double>(launches));
   return summarize(std::move(us));
 }
 
@@ -46,10 +40,8 @@ std::vector<ArmTiming> time_arms(const Session& session, const DataSet& data,
     timing.arm = arm;
     timing.bytes = data.launch_bytes(is_down);
     timing.stream = sample(session, iters, launches, enqueue);
-    const Graph graph = session.capture(enqueue);
-    timing.graph = sample(session, iters, launches, [&] {
-      check(memra_graph_launch(graph.get(), session.stream()), "memra_graph_launch");
-    });
+    const Replay replay = {session.capture(enqueue), launches};
+    timing.graph = sample(session, iters, launches, [&] { replay.enqueue(session); });
     session.synchronize();
     timings.push_back(timing);
   }

@@ -15,6 +15,8 @@ namespace {
 constexpr size_t kBlockBytes = 36;
 constexpr size_t kBlockScaleBytes = 4;
 constexpr int64_t kBlockValues = 64;
+// Between the first blocks of two slabs: a prime, so that slabs are far apart before they repeat.
+constexpr size_t kBlockStep = 7919;
 
 class SyntheticWeights final : public WeightSource {
  public:
@@ -37,14 +39,18 @@ class SyntheticWeights final : public WeightSource {
     }
   }
 
-  // All slabs of a plane hold the same bytes but for one code byte, whose place and value tell
-  // them apart: making gigabytes of random bytes would take longer than the measurement.
+  // All slabs of a plane hold the same blocks, each slab from another one on, but for one code
+  // byte, whose place and value tell them apart: making gigabytes of random bytes would take longer
+  // than the measurement.
   void fill(Plane plane, int64_t set, int64_t expert, std::span<std::byte> out) const override {
     const auto& base = base_[plane];
-    std::memcpy(out.data(), base.data(), base.size());
     const size_t code_bytes = kBlockBytes - kBlockScaleBytes;
-    const size_t n_codes = base.size() / kBlockBytes * code_bytes;
+    const size_t n_blocks = base.size() / kBlockBytes;
+    const size_t n_codes = n_blocks * code_bytes;
     const size_t slab = static_cast<size_t>(set * n_experts_ + expert);
+    const size_t first = slab * kBlockStep % n_blocks * kBlockBytes;
+    std::memcpy(out.data(), base.data() + first, base.size() - first);
+    std::memcpy(out.data() + base.size() - first, base.data(), first);
     const size_t place = slab % n_codes;
     const size_t change = 1 + slab / n_codes % 255;
     out[place / code_bytes * kBlockBytes + kBlockScaleBytes + place % code_bytes] ^=

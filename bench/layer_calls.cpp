@@ -1,0 +1,93 @@
+#include "layer_calls.h"
+
+#include <bit>
+
+#include "console.h"
+
+namespace memra::bench {
+namespace {
+
+constexpr uint32_t kInputSeed = 22;
+constexpr uint32_t kRouterSeed = 23;
+// What goes by before a slab is read again must not be in a cache.
+constexpr double kMinRepeatBytes = 300e6;
+
+uint16_t to_bf16(float value) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+}
+
+}  // namespace
+
+LayerCalls::LayerCalls(const LayerFixture& fixture, int64_t tokens)
+    : fixture_(fixture), shape_(fixture.shape()) {
+  shape_.tokens = tokens;
+  routing_ = draw_routing(shape_, kMinRepeatBytes);
+  std::vector<int32_t> ids;
+  for (const std::vector<int32_t>& call : routing_.ids)
+    ids.insert(ids.end(), call.begin(), call.end());
+
+  const Session& session = fixture_.session();
+  ids_ = session.upload(ids);
+  Lcg router(kRouterSeed);
+  for (int64_t pair = 0; pair < shape_.n_pairs(); ++pair)
+    weight_values_.push_back((0.5F + router.unit()) / static_cast<float>(shape_.top_k));
+  weights_ = session.upload(weight_values_);
+  Lcg lcg(kInputSeed);
+  Bf16Bits x(static_cast<size_t>(tokens * shape_.hidden_size));
+  for (uint16_t& value : x)
+    value = to_bf16(2.0F * lcg.unit() - 1.0F);
+  x_ = session.upload(x);
+  y_ = session.device_memory(x_.bytes());
+  uint64_t bytes = 0;
+  check(memra_moe_workspace_size(fixture_.layer(), tokens, &bytes), "memra_moe_workspace_size");
+  workspace_ = session.device_memory(bytes);
+}
+
+double LayerCalls::gate_up_bytes() const {
+  return routing_.mean_unique() *
+         static_cast<double>(slab_bytes(shape_, kGate) + slab_bytes(shape_, kUp));
+}
+
+double LayerCalls::down_bytes() const {
+  return routing_.mean_unique() * static_cast<double>(slab_bytes(shape_, kDown));
+}
+
+void LayerCalls::launch(int64_t call, const CallOptions& options) const {
+  memra_moe_args args = MEMRA_MOE_ARGS_INIT;
+  args.flags = options.inputs_stable ? uint32_t{MEMRA_FLAG_INPUTS_STABLE} : 0U;
+  args.tokens = shape_.tokens;
+  args.x = x_.as();
+  args.y = y_.as();
+  args.x_dtype = MEMRA_BF16;
+  args.y_dtype = MEMRA_BF16;
+  args.topk_ids = ids_.as<const int32_t>() + call * shape_.n_pairs();
+  args.topk_weights = weights_.as<const float>();
+  args.workspace = workspace_.as();
+  args.workspace_bytes = workspace_.bytes();
+  args.variant = options.variant;
+  check(memra_moe_rows(fixture_.layer(), &args, fixture_.session().stream()), "memra_moe_rows");
+}
+
+Bf16Bits LayerCalls::output(int64_t call, const CallOptions& options) const {
+  fixture_.session().fill(y_, 0xFF);
+  launch(call, options);
+  return fixture_.session().download<uint16_t>(y_);
+}
+
+void LayerCalls::check_outputs() const {
+  for (int64_t call = 0; call < count(); ++call) {
+    size_t zeros = 0;
+    size_t not_finite = 0;
+    const Bf16Bits y = output(call, {});
+    for (const uint16_t bits : y) {
+      zeros += (bits & 0x7FFF) == 0 ? 1U : 0U;
+      not_finite += (bits & 0x7F80) == 0x7F80 ? 1U : 0U;
+    }
+    if (not_finite > 0 || 2 * zeros > y.size()) {
+      throw Failure(format("outputs are degenerate: of %zu, %zu are not finite and %zu are zero",
+                           y.size(), not_finite, zeros));
+    }
+  }
+}
+
+}  // namespace memra::bench
