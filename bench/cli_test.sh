@@ -3,30 +3,13 @@
 # usage: cli_test.sh MOE-ROWS-CEILING [FOLDER OF make_gguf.py's FILES]
 set -u
 
-probe=$1
+program=$1
 files=${2:-}
-failures=0
 out=$(mktemp)
 json=$(mktemp)
 trap 'rm -f "$out" "$json"' EXIT
-
-# expect STATUS TEXT ARGUMENT...: runs the probe; its output must contain TEXT.
-expect() {
-  want=$1
-  text=$2
-  shift 2
-  "$probe" "$@" >"$out" 2>&1
-  got=$?
-  if [ "$got" -ne "$want" ]; then
-    echo "FAILED: moe-rows-ceiling $*: exit status $got instead of $want"
-    cat "$out"
-    failures=$((failures + 1))
-  elif ! grep -q -- "$text" "$out"; then
-    echo "FAILED: moe-rows-ceiling $*: no '$text' in:"
-    cat "$out"
-    failures=$((failures + 1))
-  fi
-}
+# shellcheck source=bench/expect.sh
+. "$(dirname "$0")/expect.sh"
 
 small="1 1 1 --backend cpu --threads 2"
 
@@ -55,8 +38,7 @@ expect 1 "cannot open '/no/such/file'" --gguf /no/such/file --layer 0
 }
 for key in '"identity"' '"graph_us"' '"verdict"' '"status": 0'; do
   if ! grep -q "$key" "$json"; then
-    echo "FAILED: no $key in the JSON"
-    failures=$((failures + 1))
+    fail "no $key in the JSON"
   fi
 done
 
@@ -73,5 +55,4 @@ else
   echo "no GGUF files: the cases that read them were left out"
 fi
 
-[ "$failures" -eq 0 ] && echo "all cases passed"
-exit "$failures"
+finish

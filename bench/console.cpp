@@ -32,7 +32,8 @@ void Table::print(std::FILE* file) const {
     std::string line;
     for (size_t c = 0; c < row.size(); ++c) {
       const std::string padding(widths[c] - row[c].size(), ' ');
-      line += (c == 0 ? row[c] + padding : "  " + padding + row[c]);
+      const bool left = c == 0 || (text_last_ && c + 1 == row.size());
+      line += (c == 0 ? "" : "  ") + (left ? row[c] + padding : padding + row[c]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     std::fprintf(file, "%s\n", line.c_str());

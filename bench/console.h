@@ -10,15 +10,18 @@ namespace memra::bench {
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
 
-// Columns as wide as their widest cell: the first one to the left, the others to the right.
+// Columns as wide as their widest cell: the first one to the left, the others to the right; the
+// last one to the left where it holds text.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) { rows_.push_back(std::move(header)); }
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void text_last() { text_last_ = true; }
   void print(std::FILE* file) const;
 
  private:
   std::vector<std::vector<std::string>> rows_;
+  bool text_last_ = false;
 };
 
 // One line that is overwritten, on stderr where that is a terminal; silent elsewhere.

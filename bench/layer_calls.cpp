@@ -18,6 +18,19 @@ uint16_t to_bf16(float value) {
 
 }  // namespace
 
+void require_sound(const Bf16Bits& y) {
+  size_t zeros = 0;
+  size_t not_finite = 0;
+  for (const uint16_t bits : y) {
+    zeros += (bits & 0x7FFF) == 0 ? 1U : 0U;
+    not_finite += (bits & 0x7F80) == 0x7F80 ? 1U : 0U;
+  }
+  if (not_finite > 0 || 2 * zeros > y.size() || y.empty()) {
+    throw Failure(format("outputs are degenerate: of %zu, %zu are not finite and %zu are zero",
+                         y.size(), not_finite, zeros));
+  }
+}
+
 LayerCalls::LayerCalls(const LayerFixture& fixture, int64_t tokens)
     : fixture_(fixture), shape_(fixture.shape()) {
   shape_.tokens = tokens;
@@ -75,19 +88,8 @@ Bf16Bits LayerCalls::output(int64_t call, const CallOptions& options) const {
 }
 
 void LayerCalls::check_outputs() const {
-  for (int64_t call = 0; call < count(); ++call) {
-    size_t zeros = 0;
-    size_t not_finite = 0;
-    const Bf16Bits y = output(call, {});
-    for (const uint16_t bits : y) {
-      zeros += (bits & 0x7FFF) == 0 ? 1U : 0U;
-      not_finite += (bits & 0x7F80) == 0x7F80 ? 1U : 0U;
-    }
-    if (not_finite > 0 || 2 * zeros > y.size()) {
-      throw Failure(format("outputs are degenerate: of %zu, %zu are not finite and %zu are zero",
-                           y.size(), not_finite, zeros));
-    }
-  }
+  for (int64_t call = 0; call < count(); ++call)
+    require_sound(output(call, {}));
 }
 
 }  // namespace memra::bench

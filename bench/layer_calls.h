@@ -18,6 +18,9 @@ struct CallOptions {
 
 using Bf16Bits = std::vector<uint16_t>;
 
+// Throws Failure where any output is not finite, or most of them are zero.
+void require_sound(const Bf16Bits& y);
+
 // bf16 in and out. Calls rotate over count() sets of expert ids.
 class LayerCalls {
  public:
@@ -38,7 +41,7 @@ class LayerCalls {
   void launch(int64_t call, const CallOptions& options) const;
   // Outputs of one launch, on outputs that were NaN before.
   Bf16Bits output(int64_t call, const CallOptions& options) const;
-  // Throws Failure where any output of any call is not finite, or most of them are zero.
+  // require_sound for every call.
   void check_outputs() const;
 
  private:

@@ -101,6 +101,15 @@ TEST_P(Layer, RoofsAndStagesOfAllCallsAreAccepted) {
   EXPECT_NO_THROW(session_.synchronize());
 }
 
+TEST(LayerOutputs, DegenerateOnesAreRefused) {
+  const uint16_t one = 0x3F80;
+  EXPECT_NO_THROW(require_sound({one, 0x8000, one, 0x0000}));
+  EXPECT_THROW(require_sound({}), Failure);
+  EXPECT_THROW(require_sound({one, 0x8000, 0x0000}), Failure);
+  EXPECT_THROW(require_sound({one, one, 0x7FC0}), Failure);
+  EXPECT_THROW(require_sound({one, one, 0xFF80}), Failure);
+}
+
 INSTANTIATE_TEST_SUITE_P(, Layer,
                          testing::Values(MEMRA_SWIGLU, MEMRA_SWIGLU_PRECLAMP,
                                          MEMRA_SWIGLU_POSTCLAMP, MEMRA_SWIGLU_OAI),
