@@ -59,9 +59,9 @@ bool gate_up_uses_ring(const Device& device, memra_format gate, memra_format up,
 }
 
 bool down_uses_ring(const Device& device, memra_format format, int64_t intermediate_size,
-                    uint32_t variant) {
+                    int64_t top_k, uint32_t variant) {
   return (variant & MEMRA_ROWS_LANE_MAJOR) != 0 && (variant & MEMRA_ROWS_PACK) == 0 &&
-         is_v2(format) && down_ring_fits(device, intermediate_size);
+         is_v2(format) && down_ring_fits(device, intermediate_size, top_k);
 }
 
 unsigned grid_blocks(int64_t wanted) {
@@ -90,13 +90,10 @@ RowsChoice choose_rows(const Device& device, const RowsShape& shape, int64_t tok
     choice.gate_up_variant = MEMRA_ROWS_ILP | MEMRA_ROWS_PACK;
   }
   if (shared) choice.gate_up_variant |= MEMRA_ROWS_ORD;
-  // On narrow rows the ring's parts are too small to pay for themselves.
-  constexpr int64_t kNarrow = kLaneClasses * numerics::kV2TileColumns;
-  const bool narrow = shape.intermediate_size < kNarrow;
   choice.down_variant = MEMRA_ROWS_ILP;
-  if (is_v2(shape.down_format) && !narrow) {
+  if (is_v2(shape.down_format)) {
     choice.down_variant = MEMRA_ROWS_LANE_MAJOR;
-    if (!down_ring_fits(device, shape.intermediate_size)) choice.down_variant |= MEMRA_ROWS_PACK;
+    if (!down_ring_fits(device, shape.intermediate_size, shape.top_k)) choice.down_variant |= MEMRA_ROWS_PACK;
   }
   if (shared) choice.down_variant |= MEMRA_ROWS_ORD;
   return choice;
@@ -112,7 +109,7 @@ const char* gate_up_kernel_name(const Device& device, const RowsShape& shape, ui
 }
 
 const char* down_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant) {
-  if (down_uses_ring(device, shape.down_format, shape.intermediate_size, variant)) {
+  if (down_uses_ring(device, shape.down_format, shape.intermediate_size, shape.top_k, variant)) {
     return "down_v2_lane_major_ring";
   }
   const DownKernel* k = find_down(RowsArm::kServed, shape.down_format, variant);
@@ -187,7 +184,7 @@ Status rows_down(const Device& device, RowsArm arm, const memra_rows_down_args& 
       (args.variant & (MEMRA_ROWS_ORD | MEMRA_ROWS_DEDUP_ORDER)) != 0,
       may_prefetch(device, launch),
   };
-  if (down_uses_ring(device, args.format, args.intermediate_size, args.variant)) {
+  if (down_uses_ring(device, args.format, args.intermediate_size, args.top_k, args.variant)) {
     return down_ring(device, arm, params, launch);
   }
   const DownKernel* k = find_down(arm, args.format, args.variant);

@@ -163,8 +163,11 @@ struct WeightSource {
   }
 };
 
+__device__ __forceinline__ uint32_t fold(const uint4& codes) {
+  return codes.x ^ codes.y ^ codes.z ^ codes.w;
+}
 __device__ __forceinline__ uint32_t fold(const WeightGroup& w) {
-  return w.codes.x ^ w.codes.y ^ w.codes.z ^ w.codes.w ^ w.scales;
+  return fold(w.codes) ^ w.scales;
 }
 
 // Rule 3, one group; under kLoadOnly the accumulator collects bits instead.

@@ -1,328 +1,204 @@
-// Down for V2 and lane-major activations on sm_90 and later: persistent blocks, two an SM, so that
-// one works while the other waits.
+// Down for V2 and lane-major activations on sm_90 and later (rows_ring.cuh has the idea).
 //
-// The unit of work is a part: 8 rows of one slot's slab, with that pair's activations beside them.
-// A block takes (token, row block) after (token, row block), all slots of each in order; a stage of
-// the ring holds kParts parts that follow one another, whatever top_k is. A group of kGroupWarps
-// warps works on each part, at its own pace: warp w of it takes tiles w, w + kGroupWarps, ...,
-// whole classes of virtual lanes, so that chains are whole. (More warps to a part, each with fewer
-// tiles, pay the fixed cost of a part more often: 4 were 10 % slower, 8 were 45 %.) The last warp
-// sums over the group, adds up the slots in order and stores.
+// A unit is 8 rows of two slots of one token, with the activations of those two pairs. A block
+// takes a contiguous range of (token, row block), all slots of each in order, so that its operands,
+// all pairs of a token, hardly ever change; the finisher adds the slots up in order.
 
 #include "launch.h"
 #include "rows_kernels.h"
 #include "rows_params.cuh"
 #include "rows_ring.cuh"
+#include "rows_ring_operands.cuh"
 
 namespace memra::cuda {
 namespace {
 
-constexpr int kBlocksPerSm = 2;
-constexpr int kConsumerWarps = 8;
-constexpr int kProducerWarp = kConsumerWarps;
-constexpr int kFinisherWarp = kConsumerWarps + 1;
-constexpr int kThreads = (kConsumerWarps + 2) * 32;
-constexpr int kGroupWarps = 2;
-constexpr int kParts = kConsumerWarps / kGroupWarps;
-static_assert(kParts * 4 <= 32, "a producer lane for each piece of each part");
-constexpr int kChains = kLaneClasses / kGroupWarps;  // classes of one warp
-constexpr int kMaxStages = 12;
-constexpr int kMinStages = 2;
-constexpr int kDotThreads = (kConsumerWarps + 1) * 32;  // consumers and finisher
-
-struct Part {
-  int32_t token;
+struct Unit {
+  int32_t token;  // -1: no more
   int32_t row_block;
-  int32_t slot;  // kNoPart: the stage is not full; kEnd: no stage follows
-  float scale;
-  bool live;  // false: the slot is skipped
+  int32_t slot;     // the first of two
+  uint32_t live;    // bit b: block b has weights
+  float scale[2];
 };
-constexpr int32_t kNoPart = -1;
-constexpr int32_t kEnd = -2;
 
 struct Control {
-  uint64_t full[kMaxStages][kParts];
-  uint64_t empty[kMaxStages][kParts];
-  uint64_t dots_empty[kDotSlots];
-  Part stage_parts[kMaxStages][kParts];
-  Part dot_parts[kDotSlots][kParts];
-  float dots[kDotSlots][kParts][kGroupWarps][32];
+  RingControl ring;
+  Unit units[kUnitSlots];
 };
-
-// A part in a stage: codes, scales, then q and d of its pair.
-__host__ __device__ constexpr int64_t scales_of_q_bytes(int64_t in) {
-  return in / numerics::kGroupValues * 4;
-}
-__host__ __device__ constexpr int64_t part_bytes(int64_t in) {
-  return block_bytes(in) + in + scales_of_q_bytes(in);
-}
-__host__ __device__ constexpr int64_t stage_bytes(int64_t in) {
-  return kParts * part_bytes(in);
-}
 
 #if __CUDA_ARCH__ >= 900
 
-// The pieces of a part: codes, scales, q, d.
-constexpr int kPieces = 4;
+using Memory = RingMemory<1, true>;
 
-__device__ __forceinline__ void load_activation_piece(const DownParams& p, const Part& part,
-                                                      uint8_t* to, int piece, uint64_t* full) {
-  const int64_t pair = part.token * p.top_k + part.slot;
-  uint8_t* q = to + block_bytes(p.in);
-  if (piece == 2) {
-    bulk_load(q, p.q + pair * p.in, static_cast<uint32_t>(p.in), full);
-  } else {
-    bulk_load(q + p.in, p.d + pair * (p.in / numerics::kGroupValues),
-              static_cast<uint32_t>(scales_of_q_bytes(p.in)), full);
-  }
-}
-
-// A warp fills the ring: lane 4g + i issues piece i of part g, because one thread that issues all
-// copies in turn cannot keep up. With prefetch the first pass brings weights alone, and activations
-// follow once the kernel before has written them.
+// The whole warp runs this: each of four lanes issues one of a stage's copies, because one thread
+// that issues them in turn cannot keep up.
 template <RowsArm kArm>
-__device__ __forceinline__ void produce(const DownParams& p, Control& c, uint8_t* ring, int stages,
-                                        int lane) {
-  constexpr bool kWeights = kArm != RowsArm::kMathOnly;
-  const int top_k = static_cast<int>(p.top_k);
-  const uint32_t tokens = static_cast<uint32_t>(p.tokens);
+__device__ __forceinline__ void produce(const DownParams& p, Control& c, const Memory& m,
+                                        int64_t begin, int64_t end, int lane) {
+  constexpr bool kCopy = kArm != RowsArm::kMathOnly;
+  if (!p.prefetch) dependency_wait();
   const uint32_t row_blocks = static_cast<uint32_t>(p.rows / kRowBlock);
-  const uint32_t n_units = tokens * row_blocks;  // at most 2^10 * 2^17
+  const int top_k = static_cast<int>(p.top_k);
   const int64_t n_pairs = p.tokens * p.top_k;
-  const int64_t live_bytes = kWeights ? part_bytes(p.in) : part_bytes(p.in) - block_bytes(p.in);
-  const int g = lane / kPieces, piece = lane % kPieces;
-  const int my_units = static_cast<int>((n_units - blockIdx.x + gridDim.x - 1) / gridDim.x);
-  const int n_parts = my_units * top_k;  // of this block; it has at least one unit
-  bool waited = !p.prefetch;
-  if (waited) dependency_wait();
+  const int block = lane % 2;
   RingPosition at(1);
-
-  struct Source {
-    Part part;
-    const uint8_t* slab;
-  };
-  const auto source = [&](int index) {  // of this block's part `index`
-    Source s{{0, 0, kNoPart, 0.0f, false}, nullptr};
-    if (index >= n_parts || g >= kParts) return s;
-    const uint32_t unit = blockIdx.x + static_cast<uint32_t>(index / top_k) * gridDim.x;
-    s.part.slot = index % top_k;
-    s.part.token = static_cast<int>(p.rows_outermost ? unit % tokens : unit / row_blocks);
-    s.part.row_block = static_cast<int>(p.rows_outermost ? unit / tokens : unit % row_blocks);
-    const int64_t pair = s.part.token * p.top_k + s.part.slot;
-    s.slab = slab_of(p.ptrs, n_pairs, kDown, pair);
-    s.part.scale = p.scales[kDown * n_pairs + pair];
-    s.part.live = s.slab != nullptr;
-    return s;
-  };
-  const auto place = [&](int stage) {
-    return ring + stage * stage_bytes(p.in) + g * part_bytes(p.in);
-  };
-  const auto late_activations = [&](int filled) {
-    dependency_wait();
-    waited = true;
-    if (g >= kParts || piece < 2) return;
-    for (int s = 0; s < filled; ++s) {
-      const Part part = c.stage_parts[s][g];
-      if (part.live) load_activation_piece(p, part, place(s), piece, &c.full[s][g]);
-    }
-  };
-
-  Source s = source(g);
-  int filled = 0;
-  for (int first = 0; first < n_parts; first += kParts) {
-    const Source next = source(first + kParts + g);  // its loads overlap the wait below
-    if (g < kParts) {
-      uint64_t* full = &c.full[at.stage][g];
-      barrier_wait(&c.empty[at.stage][g], at.parity);
-      if (piece == 0) {
-        c.stage_parts[at.stage][g] = s.part;
-        barrier_arrive_expect(full, s.part.live ? static_cast<uint32_t>(live_bytes) : 0);
+  int slot = 0;
+  uint32_t token = static_cast<uint32_t>(begin / row_blocks);
+  uint32_t row_block = static_cast<uint32_t>(begin - int64_t{token} * row_blocks);
+  for (int64_t i = begin; i < end; ++i) {
+    for (int s = 0; s < top_k; s += 2) {
+      // Lanes of block 1 have nothing where the number of slots is odd.
+      const uint8_t* slab = nullptr;
+      float scale = 0.0f;
+      if (s + block < top_k) {
+        const int64_t pair = int64_t{token} * top_k + s + block;
+        slab = slab_of(p.ptrs, n_pairs, kDown, pair);
+        scale = p.scales[kDown * n_pairs + pair];
+      }
+      const uint32_t live = __ballot_sync(~0u, slab != nullptr) & 3u;
+      const float scale1 = __shfl_sync(~0u, scale, 1);
+      if (lane == 0) {
+        c.units[slot] = {static_cast<int>(token), static_cast<int>(row_block), s, live,
+                         {scale, scale1}};
+      }
+      slot = (slot + 1) % kUnitSlots;
+      const int pieces = live != 0 ? m.shape.pieces : 1;
+      for (int piece = 0; piece < pieces; piece += kStagePieces) {
+        const uint32_t full = m.full(at.stage);
+        barrier_wait(m.empty(at.stage), at.parity);
+        __syncwarp();
+        if (lane == 0) {
+          if (kCopy && live != 0) {
+            barrier_arrive_expect(full, __popc(live) * stage_block_bytes(p.in, piece));
+          } else {
+            barrier_arrive(full);
+          }
+        }
+        __syncwarp();
+        if (kCopy && lane < 4 && slab != nullptr) {
+          const PieceCopy copy(lane, p.rows, p.in, row_block, piece);
+          bulk_load(m.ring() + at.stage * kStageBytes + copy.stage_offset, slab + copy.slab_offset,
+                    copy.bytes, full);
+        }
+        at.advance(m.shape.stages);
       }
     }
-    __syncwarp();
-    if (s.part.live) {
-      uint64_t* full = &c.full[at.stage][g];
-      uint8_t* to = place(at.stage);
-      if (piece >= 2) {
-        if (waited) load_activation_piece(p, s.part, to, piece, full);
-      } else if (kWeights) {
-        bulk_load_block_piece(to, s.slab, p.rows, p.in, s.part.row_block, piece, full);
-      }
-    }
-    at.advance(stages);
-    if (!waited && ++filled == stages) late_activations(filled);
-    s = next;
+    if (++row_block == row_blocks) row_block = 0, ++token;
   }
-  if (!waited) late_activations(filled);
-  if (lane < kParts) {
-    barrier_wait(&c.empty[at.stage][lane], at.parity);
-    c.stage_parts[at.stage][lane] = {0, 0, kEnd, 0.0f, false};
-    barrier_arrive(&c.full[at.stage][lane]);
+  if (lane == 0) {
+    c.units[slot].token = -1;
+    barrier_wait(m.empty(at.stage), at.parity);
+    barrier_arrive(m.full(at.stage));
   }
 }
 
-template <RowsArm kArm>
-__device__ __forceinline__ void consume(const DownParams& p, Control& c, const uint8_t* ring,
-                                        int stages, int warp, int lane) {
-  const int group = warp / kGroupWarps, w = warp % kGroupWarps;
-  const int quad = lane % 4;
-  const int tiles = static_cast<int>(p.in / numerics::kV2TileColumns);
-  const uint32_t whole = static_cast<uint32_t>(stage_bytes(p.in));
-  const uint8_t* first = ring + group * part_bytes(p.in);
-  const uint8_t* first_codes = first + lane * numerics::kGroupCodeBytes;
-  const uint8_t* first_scales = first + block_codes_bytes(p.in) + lane * numerics::kGroupScaleBytes;
-  const uint8_t* first_q = first + block_bytes(p.in);
-  const DecodeConstants k = DecodeConstants::make();
-  RingPosition at(0), slot(1);
-  for (;;) {
-    barrier_wait(&c.full[at.stage][group], at.parity);
-    const Part part = c.stage_parts[at.stage][group];
-    float acc[kChains] = {};
-    if (part.slot >= 0 && part.live) {
-      const uint32_t offset = static_cast<uint32_t>(at.stage) * whole;
-      const auto* q = reinterpret_cast<const int8_t*>(first_q + offset);
-      const auto* d = reinterpret_cast<const float*>(first_q + offset + p.in);
-      const auto step = [&](int i, int tile) {
-        const WeightGroup weights =
-            load_tile<kArm>(first_codes + offset, first_scales + offset, tile);
-        ActivationGroup a{};
-        if constexpr (kArm != RowsArm::kLoadOnly) a = load_activations<true>(q, d, 4 * tile + quad);
-        accumulate<kArm>(k, acc[i], weights, a);
-      };
-      // Without branches between them, several tiles overlap.
-      int base = w;
-#pragma unroll 2
-      for (; base + kLaneClasses - w <= tiles; base += kLaneClasses) {
-#pragma unroll
-        for (int i = 0; i < kChains; ++i)
-          step(i, base + kGroupWarps * i);
-      }
-#pragma unroll
-      for (int i = 0; i < kChains; ++i) {
-        if (base + kGroupWarps * i < tiles) step(i, base + kGroupWarps * i);
-      }
+template <bool kFull, RowsArm kArm>
+__device__ __forceinline__ void consume(const DownParams& p, const Control& c, const Memory& m,
+                                        int first_token, int warp, int lane) {
+  const int top_k = static_cast<int>(p.top_k);
+  int token = first_token;
+  const auto load = [&] {
+    if constexpr (kArm != RowsArm::kLoadOnly) {
+      load_operands(m, p.q, p.d, p.in, int64_t{token} * top_k, top_k);
     }
-#pragma unroll
-    for (int half = kChains / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (int i = 0; i < half; ++i)
-        acc[i] = tree_add<kArm>(acc[i], acc[i + half]);
+  };
+  load();
+  const auto begin_unit = [&](uint32_t i, uint32_t& x0, uint32_t& x1) {
+    const Unit& unit = c.units[i % kUnitSlots];
+    if (unit.token < 0) return kEndOfUnits;
+    if (unit.live == 0) return 0;
+    if (unit.token != token) {
+      token = unit.token;
+      named_sync(kConsumerBarrier, kOperandThreads);
+      load();
     }
-    __syncwarp();
-    if (part.slot != kEnd) {
-      if (lane == 0) barrier_arrive(&c.empty[at.stage][group]);
-      at.advance(stages);
-    }
-    barrier_wait(&c.dots_empty[slot.stage], slot.parity);
-    c.dots[slot.stage][group][w][lane] = acc[0];
-    if (w == 0 && lane == 0) c.dot_parts[slot.stage][group] = part;
-    named_arrive(kFirstDotBarrier + slot.stage, kDotThreads);
-    slot.advance(kDotSlots);
-    if (part.slot == kEnd) return;
-  }
+    x0 = m.operand(unit.slot);
+    x1 = m.operand(min(unit.slot + 1, top_k - 1));
+    return m.shape.pieces;
+  };
+  consume_dual<kFull, kArm>(p.in, m, warp, lane, begin_unit);
 }
 
 template <RowsArm kArm>
-__device__ __forceinline__ void finish(const DownParams& p, Control& c, int lane) {
-  RingPosition at(0);
+__device__ __forceinline__ void finish(const DownParams& p, const Control& c, const Memory& m,
+                                       int lane) {
   float y = 0.0f;
-  for (;;) {
-    named_sync(kFirstDotBarrier + at.stage, kDotThreads);
-    Part parts[kParts];
-    float dots[kParts];
-#pragma unroll
-    for (int g = 0; g < kParts; ++g) {
-      parts[g] = c.dot_parts[at.stage][g];
-      float v[kGroupWarps];
-#pragma unroll
-      for (int j = 0; j < kGroupWarps; ++j)
-        v[j] = c.dots[at.stage][g][j][lane];
-#pragma unroll
-      for (int half = kGroupWarps / 2; half > 0; half /= 2) {
-#pragma unroll
-        for (int j = 0; j < half; ++j)
-          v[j] = tree_add<kArm>(v[j], v[j + half]);
-      }
-      dots[g] = quad_sum<kArm>(v[0]);
-    }
-    barrier_arrive(&c.dots_empty[at.stage]);
-    at.advance(kDotSlots);
-    if (parts[0].slot == kEnd) return;
-#pragma unroll
-    for (int g = 0; g < kParts; ++g) {
-      const Part& part = parts[g];
-      if (part.slot == kNoPart) continue;
-      const int64_t row = static_cast<int64_t>(part.row_block) * kRowBlock + lane / 4;
-      const int64_t to = part.token * p.y_stride + row;
-      if constexpr (kArm == RowsArm::kLoadOnly) {
-        if (probe_escape(dots[g])) store_y(p, to, 0.0f);
-      } else {
-        if (part.slot == 0) y = p.accumulate ? load_y(p, to) : 0.0f;
-        if (part.live)
-          y = down_slot(p, part.token * p.top_k + part.slot, row, part.scale, dots[g], y);
-        if (part.slot == p.top_k - 1 && lane % 4 == 0) store_y(p, to, y);
-      }
+  for (uint32_t i = 0;; ++i) {
+    const uint32_t slot = i % dot_slots(true);
+    named_sync(kFirstDotBarrier + slot, kDotThreads);
+    const Unit unit = c.units[i % kUnitSlots];
+    if (unit.token < 0) return;
+    const float own = take_dual_dots<kArm>(m, slot, lane);
+    const float other = __shfl_xor_sync(~0u, own, 2);
+    const int64_t row = static_cast<int64_t>(unit.row_block) * kRowBlock + lane / 4;
+    const int64_t to = unit.token * p.y_stride + row;
+    if constexpr (kArm == RowsArm::kLoadOnly) {
+      if (probe_escape(own) && probe_escape(other)) store_y(p, to, 0.0f);
+    } else if (lane % 4 == 0) {
+      if (unit.slot == 0) y = p.accumulate ? load_y(p, to) : 0.0f;
+      const int64_t pair = unit.token * p.top_k + unit.slot;
+      if ((unit.live & 1) != 0) y = down_slot(p, pair, row, unit.scale[0], own, y);
+      if ((unit.live & 2) != 0) y = down_slot(p, pair + 1, row, unit.scale[1], other, y);
+      if (unit.slot + 2 >= p.top_k) store_y(p, to, y);
     }
   }
 }
 
 #endif  // __CUDA_ARCH__ >= 900
 
-template <RowsArm kArm>
-__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
+template <bool kFull, RowsArm kArm>
+__global__ void __launch_bounds__(kRingThreads, kRingBlocksPerSm)
     down_ring_kernel([[maybe_unused]] const __grid_constant__ DownParams p,
-                     [[maybe_unused]] int stages) {
+                     [[maybe_unused]] RingShape shape) {
 #if __CUDA_ARCH__ >= 900
-  extern __shared__ __align__(128) uint8_t ring[];
+  extern __shared__ __align__(128) uint8_t shared[];
   __shared__ Control c;
+  const Memory m{opaque(shared_address(shared)), opaque(shared_address(&c)), shape};
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < stages; ++i) {
-      for (int g = 0; g < kParts; ++g) {
-        barrier_init(&c.full[i][g], 1);
-        barrier_init(&c.empty[i][g], kGroupWarps);
-      }
-    }
-    for (int i = 0; i < kDotSlots; ++i) {
-      barrier_init(&c.dots_empty[i], 32);
-    }
-    barrier_init_fence();
-  }
+  m.init();
   __syncthreads();
+  const int64_t row_blocks = p.rows / kRowBlock;
+  const int64_t n_units = p.tokens * row_blocks;
+  const int64_t begin = n_units * blockIdx.x / gridDim.x;
+  const int64_t end = n_units * (blockIdx.x + 1) / gridDim.x;
   if (warp == kProducerWarp) {
-    produce<kArm>(p, c, ring, stages, lane);
-  } else if (warp == kFinisherWarp) {
+    produce<kArm>(p, c, m, begin, end, lane);
+  } else {
     dependency_wait();
     dependency_release();
-    finish<kArm>(p, c, lane);
-  } else {
-    // Activations arrive through the producer, so nothing here depends on the kernel before.
-    consume<kArm>(p, c, ring, stages, warp, lane);
+    if (warp == kFinisherWarp) {
+      finish<kArm>(p, c, m, lane);
+    } else {
+      consume<kFull, kArm>(p, c, m, static_cast<int>(begin / row_blocks), warp, lane);
+    }
   }
 #endif
 }
 
 struct RingKernel {
   RowsArm arm;
-  void (*kernel)(DownParams, int);
+  bool full;
+  void (*kernel)(DownParams, RingShape);
 };
 
-constexpr RingKernel kKernels[] = {
-    {RowsArm::kServed, down_ring_kernel<RowsArm::kServed>},
-    {RowsArm::kLoadOnly, down_ring_kernel<RowsArm::kLoadOnly>},
-    {RowsArm::kMathOnly, down_ring_kernel<RowsArm::kMathOnly>},
-};
-
-// The hardware keeps 1 KB of an SM's shared memory for each block.
-int64_t ring_capacity(const Device& device) {
-  constexpr int64_t kReserved = 1024;
-  const int64_t of_sm = static_cast<int64_t>(device.shared_bytes_per_block) + kReserved;
-  return of_sm / kBlocksPerSm - kReserved - static_cast<int64_t>(sizeof(Control)) - 128;
+template <bool kFull, RowsArm kArm>
+constexpr RingKernel entry() {
+  return {kArm, kFull, down_ring_kernel<kFull, kArm>};
 }
 
-int ring_stages(const Device& device, int64_t in) {
-  const int64_t fit = ring_capacity(device) / stage_bytes(in);
-  return static_cast<int>(fit < kMaxStages ? fit : kMaxStages);
+constexpr RingKernel kKernels[] = {
+    entry<true, RowsArm::kServed>(),    entry<false, RowsArm::kServed>(),
+    entry<true, RowsArm::kLoadOnly>(),  entry<false, RowsArm::kLoadOnly>(),
+    entry<true, RowsArm::kMathOnly>(),  entry<false, RowsArm::kMathOnly>(),
+};
+
+int64_t dynamic_bytes(const Device& device) {
+  return ring_dynamic_bytes(device, sizeof(Control));
+}
+
+RingShape ring_shape(const Device& device, int64_t in, int64_t top_k) {
+  return make_ring_shape(dynamic_bytes(device), in, static_cast<int>(top_k),
+                         dot_slots(true) * dot_bytes(1, true));
 }
 
 }  // namespace
@@ -330,27 +206,28 @@ int ring_stages(const Device& device, int64_t in) {
 Status down_ring_load(const Device& device) {
   if (device.compute_capability < 90) return MEMRA_OK;
   for (const RingKernel& k : kKernels) {
-    MEMRA_TRY(load_kernel(k.kernel, static_cast<size_t>(ring_capacity(device))));
+    MEMRA_TRY(load_kernel(k.kernel, static_cast<size_t>(dynamic_bytes(device))));
   }
   return MEMRA_OK;
 }
 
-// A bulk copy moves multiples of 16 bytes: d of one pair is that where rows are whole tiles.
-bool down_ring_fits(const Device& device, int64_t intermediate_size) {
-  return device.compute_capability >= 90 && intermediate_size % numerics::kV2TileColumns == 0 &&
-         ring_stages(device, intermediate_size) >= kMinStages;
+bool down_ring_fits(const Device& device, int64_t intermediate_size, int64_t top_k) {
+  return device.compute_capability >= 90 &&
+         ring_shape(device, intermediate_size, top_k).stages >= kMinStages;
 }
 
 Status down_ring(const Device& device, RowsArm arm, const DownParams& params,
                  const Launch& launch) {
-  const int stages = ring_stages(device, params.in);
+  const RingShape shape = ring_shape(device, params.in, params.top_k);
   const int64_t n_units = params.tokens * (params.rows / kRowBlock);
-  const int64_t most = static_cast<int64_t>(kBlocksPerSm) * device.n_multiprocessors;
-  const int64_t blocks = n_units < most ? n_units : most;
-  const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
-                  static_cast<size_t>(stages * stage_bytes(params.in))};
+  const int64_t most = static_cast<int64_t>(kRingBlocksPerSm) * device.n_multiprocessors;
+  const Grid grid{dim3(static_cast<unsigned>(n_units < most ? n_units : most)), dim3(kRingThreads),
+                  static_cast<size_t>(dynamic_bytes(device))};
+  const bool full = params.in % (kStagePieces * kPieceColumns) == 0;
   for (const RingKernel& k : kKernels) {
-    if (k.arm == arm) return launch_kernel(device, launch, grid, k.kernel, params, stages);
+    if (k.arm == arm && k.full == full) {
+      return launch_kernel(device, launch, grid, k.kernel, params, shape);
+    }
   }
   return fail(MEMRA_ERROR_INTERNAL) << "no ring kernel of this arm";
 }

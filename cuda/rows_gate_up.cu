@@ -109,7 +109,9 @@ __global__ void __launch_bounds__(128, kPairs > 1 ? 2 : 3)
         if (probe_escape(dots[0][n]) && probe_escape(dots[1][n])) p.out[row] = dots[0][n];
       } else {
         p.out[pair[n] * p.rows + row] =
-            live ? gate_up_output(p, pair[n], row, dots[0][n], dots[1][n]) : 0.0f;
+            live ? gate_up_output(p, pair[n], row, p.scales[kGate * p.n_pairs + pair[n]],
+                                  p.scales[kUp * p.n_pairs + pair[n]], dots[0][n], dots[1][n])
+                 : 0.0f;
       }
     }
   }

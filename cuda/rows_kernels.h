@@ -42,7 +42,7 @@ Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& param
 
 // Down likewise.
 Status down_ring_load(const Device& device);
-bool down_ring_fits(const Device& device, int64_t intermediate_size);
+bool down_ring_fits(const Device& device, int64_t intermediate_size, int64_t top_k);
 Status down_ring(const Device& device, RowsArm arm, const DownParams& params, const Launch& launch);
 
 // Reads n_slabs slabs whose addresses begin at `ptrs`; NULL ones are left out.

@@ -56,15 +56,15 @@ const __device__ __forceinline__ uint8_t* slab_of(const void* const* ptrs, int64
 
 // Rules 4 and 7 for one output of a pair.
 __device__ __forceinline__ float gate_up_output(const GateUpParams& p, int64_t pair, int64_t row,
-                                                float gate_acc, float up_acc) {
+                                                float gate_scale, float up_scale, float gate_acc,
+                                                float up_acc) {
   const float* gate_bias = p.bias != nullptr ? p.bias[kGate * p.n_pairs + pair] : nullptr;
   const float* up_bias = p.bias != nullptr ? p.bias[kUp * p.n_pairs + pair] : nullptr;
   const float g =
-      numerics::plane_value(numerics::finish_dot(gate_acc), p.scales[kGate * p.n_pairs + pair],
-                            gate_bias != nullptr, gate_bias != nullptr ? gate_bias[row] : 0.0f);
-  const float u =
-      numerics::plane_value(numerics::finish_dot(up_acc), p.scales[kUp * p.n_pairs + pair],
-                            up_bias != nullptr, up_bias != nullptr ? up_bias[row] : 0.0f);
+      numerics::plane_value(numerics::finish_dot(gate_acc), gate_scale, gate_bias != nullptr,
+                            gate_bias != nullptr ? gate_bias[row] : 0.0f);
+  const float u = numerics::plane_value(numerics::finish_dot(up_acc), up_scale, up_bias != nullptr,
+                                        up_bias != nullptr ? up_bias[row] : 0.0f);
   return numerics::activate(p.activation, g, u, p.activation_params);
 }
 

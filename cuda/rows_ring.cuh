@@ -1,12 +1,31 @@
 #pragma once
 
 // Pieces of the persistent kernels that read V2 weights through a ring of bulk copies.
+//
+// What keeps memory busy is bytes in flight, and a ring in shared memory holds them however long
+// the arithmetic takes. A piece is 1024 columns of two blocks of 8 rows, so 8 tiles of each.
+// Consumer warp w takes tile w of every piece, which is one class of virtual lanes: its chains are
+// whole. A stage of the ring holds two pieces, so that a warp has two steps to overlap; it holds no
+// more, so that little is left to do when the last one arrives.
+// Two blocks share an SM: the next kernel's can move in and prefetch when one of them is done.
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include "device.h"
 #include "rows_dot.cuh"
+#include "rows_mma.cuh"
 
 namespace memra::cuda {
+
+inline constexpr int kRingBlocksPerSm = 2;
+inline constexpr int kConsumerWarps = kLaneClasses;
+inline constexpr int kProducerWarp = kConsumerWarps;
+inline constexpr int kFinisherWarp = kConsumerWarps + 1;
+inline constexpr int kRingThreads = (kConsumerWarps + 2) * 32;
+inline constexpr int kMaxStages = 16;
+inline constexpr int kMinStages = 3;
 
 // A place in a ring of stages, and the parity of the phase that its barrier is in.
 struct RingPosition {
@@ -21,51 +40,322 @@ struct RingPosition {
   }
 };
 
-// Sums on their way from the consumer warps to the finisher: a ring of kDotSlots places. A place is
-// full when all consumers have arrived at its named barrier, which is one instruction a warp; it is
-// empty when the finisher's threads have arrived at `empty`.
-inline constexpr int kDotSlots = 4;
+// Sums on their way from the consumer warps to the finisher go through a ring of their own. A place
+// is full when all consumers have arrived at its named barrier, which is one instruction a warp; it
+// is empty when the finisher's threads have arrived at its `empty` barrier.
 inline constexpr int kFirstDotBarrier = 1;
+inline constexpr int kMaxDotSlots = 4;
+inline constexpr int kConsumerBarrier = kFirstDotBarrier + kMaxDotSlots;
+inline constexpr int kDotThreads = (kConsumerWarps + 1) * 32;  // consumers and finisher
 
-// A block of 8 rows of a V2 slab, as it lies in a stage: codes, then scales.
-__host__ __device__ constexpr int64_t block_codes_bytes(int64_t in) {
-  return kRowBlock * in / 2;
+// ---- Pieces
+
+inline constexpr int kPieceColumns = kLaneClasses * numerics::kV2TileColumns;
+inline constexpr int kPieceGroups = kPieceColumns / numerics::kGroupValues;
+inline constexpr int kPieceCodeBytes = kLaneClasses * numerics::kV2TileCodeBytes;
+inline constexpr int kPieceScaleBytes = kLaneClasses * numerics::kV2TileScaleBytes;
+inline constexpr int kStagePieces = 2;
+// Codes of both blocks, then scales of both.
+inline constexpr int kBlockCodeBytes = kStagePieces * kPieceCodeBytes;
+inline constexpr int kBlockScaleBytes = kStagePieces * kPieceScaleBytes;
+inline constexpr int kStageBytes = 2 * (kBlockCodeBytes + kBlockScaleBytes);
+
+__host__ __device__ constexpr int pieces_of(int64_t in) {
+  return static_cast<int>((in + kPieceColumns - 1) / kPieceColumns);
 }
-__host__ __device__ constexpr int64_t block_scales_bytes(int64_t in) {
-  return kRowBlock * in / numerics::kScaleBlock;
+
+// Activations of one operand in shared memory, padded to whole pieces: x, then d. The last 16 bytes
+// put consecutive operands into different banks.
+__host__ __device__ constexpr int operand_bytes(int pieces) {
+  return pieces * (kPieceColumns + kPieceGroups * 4) + 16;
 }
-__host__ __device__ constexpr int64_t block_bytes(int64_t in) {
-  return block_codes_bytes(in) + block_scales_bytes(in);
+
+// What lanes without an activation of their own read.
+inline constexpr int kZeroBytes = 32;
+
+// Units of work on their way from the producer to consumers and finisher: the producer is at most
+// all stages and all dot slots ahead of the finisher.
+inline constexpr int kUnitSlots = 32;
+static_assert(kUnitSlots > kMaxStages + kMaxDotSlots + 1);
+
+struct RingControl {
+  uint64_t full[kMaxStages];
+  uint64_t empty[kMaxStages];
+  uint64_t dots_empty[kMaxDotSlots];
+};
+
+struct RingShape {
+  int stages;
+  int operands;  // places of activations
+  int pieces;
+};
+
+// The hardware keeps 1 KB of an SM's shared memory for each block.
+inline int64_t ring_dynamic_bytes(const Device& device, int64_t static_bytes) {
+  constexpr int64_t kReserved = 1024;
+  const int64_t of_sm = static_cast<int64_t>(device.shared_bytes_per_block) + kReserved;
+  return of_sm / kRingBlocksPerSm - kReserved - static_bytes - 128;
+}
+
+// Sums of a lane for one unit: chains of two groups, for one operand of each block (dual), or for
+// both blocks and every operand.
+__host__ __device__ constexpr int lane_sums(int operands, bool dual) {
+  return dual ? 2 : 2 * operands;
+}
+__host__ __device__ constexpr int dot_slots(bool dual) {
+  return dual ? kMaxDotSlots : 2;
+}
+__host__ __device__ constexpr int dot_bytes(int operands, bool dual) {
+  return kConsumerWarps * 32 * lane_sums(operands, dual) * 4;
+}
+
+inline RingShape make_ring_shape(int64_t dynamic_bytes, int64_t in, int operands, int all_dot_bytes) {
+  RingShape shape{0, operands, pieces_of(in)};
+  const int64_t rest = dynamic_bytes - kZeroBytes - 128 - all_dot_bytes -
+                       int64_t{operands} * operand_bytes(shape.pieces);
+  const int64_t stages = rest / kStageBytes;
+  shape.stages = static_cast<int>(stages < kMaxStages ? stages : kMaxStages);
+  return shape;
 }
 
 #if __CUDA_ARCH__ >= 900
 
-// Piece 0 of a block is its codes, piece 1 its scales.
-__device__ __forceinline__ void bulk_load_block_piece(uint8_t* to, const uint8_t* slab,
-                                                      int64_t rows, int64_t in, int64_t row_block,
-                                                      int piece, uint64_t* full) {
-  bulk_load(piece == 0 ? to : to + block_codes_bytes(in),
-            slab + (piece == 0 ? LayoutV2::row_block_codes(in, row_block)
-                               : LayoutV2::row_block_scales(rows, in, row_block)),
-            static_cast<uint32_t>(piece == 0 ? block_codes_bytes(in) : block_scales_bytes(in)),
-            full);
+// Addresses in shared memory; `begin` is that of the dynamic part.
+template <int kOperands, bool kDual>
+struct RingMemory {
+  uint32_t begin;
+  uint32_t control;
+  RingShape shape;
+
+  __device__ __forceinline__ uint32_t zeros() const { return begin; }
+  __device__ __forceinline__ uint32_t operand(int i) const {
+    return begin + kZeroBytes + i * operand_bytes(shape.pieces);
+  }
+  __device__ __forceinline__ uint32_t dots(int slot) const {
+    return operand(shape.operands) + slot * dot_bytes(kOperands, kDual);
+  }
+  __device__ __forceinline__ uint32_t ring() const {
+    return (dots(dot_slots(kDual)) + 127) / 128 * 128;
+  }
+  __device__ __forceinline__ uint32_t full(int stage) const {
+    return control + offsetof(RingControl, full) + stage * 8;
+  }
+  __device__ __forceinline__ uint32_t empty(int stage) const {
+    return control + offsetof(RingControl, empty) + stage * 8;
+  }
+  __device__ __forceinline__ uint32_t dots_empty(int slot) const {
+    return control + offsetof(RingControl, dots_empty) + slot * 8;
+  }
+
+  // By all threads; __syncthreads() follows.
+  __device__ __forceinline__ void init() const {
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < kZeroBytes / 4) store_shared(zeros() + thread * 4, 0u);
+    const int i = thread - kProducerWarp * 32;
+    if (i < 0 || i >= 32) return;
+    if (i < shape.stages) {
+      barrier_init(full(i), 1);
+      barrier_init(empty(i), kConsumerWarps);
+    }
+    if (i < dot_slots(kDual)) barrier_init(dots_empty(i), 32);
+    barrier_init_fence();
+  }
+};
+
+// What one lane copies into a stage that begins with `piece`: lanes 0 and 1 copy codes, lanes 2 and
+// 3 scales, of block lane % 2.
+struct PieceCopy {
+  uint32_t bytes;
+  uint32_t stage_offset;
+  int64_t slab_offset;
+
+  __device__ __forceinline__ PieceCopy(int lane, int64_t rows, int64_t in, int64_t row_block,
+                                       int piece) {
+    const bool scales = lane >= 2;
+    const int block = lane % 2;
+    const uint32_t most = scales ? kBlockScaleBytes : kBlockCodeBytes;
+    const uint32_t all = static_cast<uint32_t>(scales ? in / 2 : in * 4);
+    const uint32_t begin = static_cast<uint32_t>(piece) * (most / kStagePieces);
+    bytes = min(most, all - begin);
+    stage_offset = (scales ? 2 * kBlockCodeBytes : 0) + block * most;
+    slab_offset = begin + (scales ? LayoutV2::row_block_scales(rows, in, row_block)
+                                  : LayoutV2::row_block_codes(in, row_block));
+  }
+};
+
+// Bytes of one block, codes and scales, in a stage that begins with `piece`.
+__device__ __forceinline__ uint32_t stage_block_bytes(int64_t in, int piece) {
+  const int64_t columns =
+      min(in - int64_t{piece} * kPieceColumns, int64_t{kStagePieces} * kPieceColumns);
+  return static_cast<uint32_t>(columns * (kPieceCodeBytes + kPieceScaleBytes) / kPieceColumns);
 }
 
 #endif
 
-// Reads a lane's group of a tile from shared memory. `codes` and `scales` are the lane's place in a
-// first tile, `tile` counts from there.
-template <RowsArm kArm>
-__device__ __forceinline__ WeightGroup load_tile(const uint8_t* codes, const uint8_t* scales,
-                                                 int tile) {
+// ---- A consumer lane's places in a stage
+
+// In the last piece a class may have no tile, or half a tile; its groups then count for nothing:
+// zero scales here, and activations of zero with d = -0, because acc + -0 is acc whatever it is.
+struct LanePlaces {
+  uint32_t codes;   // offset of the lane's group in block 0
+  uint32_t scales;  // of the scales of the two groups whose sums the lane gets, in block 0
+  uint32_t mask;    // of the scale bytes
+
+  __device__ __forceinline__ LanePlaces(int64_t in, int lane_class, int lane, bool last_piece) {
+    const int r = lane / 4, pair = lane % 2;
+    int groups = 4;
+    if (last_piece) {
+      const int tile = (pieces_of(in) - 1) * kLaneClasses + lane_class;
+      groups = min(max(static_cast<int>(in / numerics::kGroupValues) - 4 * tile, 0), 4);
+    }
+    const bool half = groups == 2;
+    codes = lane_class * numerics::kV2TileCodeBytes +
+            (half ? 2 * r + pair : lane) * numerics::kGroupCodeBytes;
+    scales = 2 * kBlockCodeBytes + lane_class * numerics::kV2TileScaleBytes +
+             (half ? r * 4 : r * 8 + pair * 4);
+    mask = 2 * pair < groups ? 0xFFFFFFFFu : 0;
+  }
+};
+
+#if __CUDA_ARCH__ >= 900
+
+template <RowsArm kArm, int kScaleWords>
+__device__ __forceinline__ TilePair<kScaleWords> load_tiles(uint32_t codes, uint32_t scales,
+                                                            uint32_t seed) {
+  TilePair<kScaleWords> w;
   if constexpr (kArm == RowsArm::kMathOnly) {
-    return WeightSource<kArm>::v2(codes, scales, tile, 0);
+    // Changes with every step, so that no decode can move out of the loop.
+    const uint32_t s = seed * 0x9E3779B9u ^ codes;
+    w.codes[0] = {s, s ^ 0x5bd1e995u, s + 0x01234567u, ~s};
+    w.codes[1] = {s ^ 0x0F0F1234u, s + 0x5bd1e995u, s ^ 0x31234567u, s - 0x77777777u};
+#pragma unroll
+    for (int i = 0; i < kScaleWords; ++i)
+      w.scales[i] = (s & 0x07070707u) | 0x38383838u;
   } else {
-    WeightGroup w;
-    w.codes = *reinterpret_cast<const uint4*>(codes + tile * numerics::kV2TileCodeBytes);
-    w.scales = *reinterpret_cast<const uint16_t*>(scales + tile * numerics::kV2TileScaleBytes);
-    return w;
+#pragma unroll
+    for (int b = 0; b < 2; ++b)
+      w.codes[b] = load_shared_u32x4(codes + b * kBlockCodeBytes);
+#pragma unroll
+    for (int i = 0; i < kScaleWords; ++i)
+      w.scales[i] = load_shared(scales + i * kBlockScaleBytes);
+  }
+  return w;
+}
+
+// What begin_unit answers besides a number of pieces: a unit without weights takes a stage, too,
+// because that is how it is announced.
+inline constexpr int kEndOfUnits = -1;
+
+// A consumer warp over all units whose blocks have an operand each. begin_unit(unit, &b0, &b1) sets
+// the operands' addresses and returns the number of pieces.
+template <bool kFull, RowsArm kArm, class BeginUnit>
+__device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, true>& m, int warp,
+                                             int lane, BeginUnit begin_unit) {
+  const int t = lane % 4, column = lane / 4;
+  const bool second = t >= 2;
+  const MmaConstants k = MmaConstants::make();
+  const uint32_t ring = opaque(m.ring());
+  LanePlaces places(in, warp, lane, false), last(in, warp, lane, true);
+  if (second) {
+    places.scales += kBlockScaleBytes;
+    last.scales += kBlockScaleBytes;
+  }
+  // The lane of B that holds activations for its column, and the sums' own groups.
+  const bool active = column % 4 == t;
+  const uint32_t x_first = (4 * warp + t) * numerics::kGroupValues;
+  const uint32_t x_step = active ? kPieceColumns : 0;
+  const uint32_t d_first = m.shape.pieces * kPieceColumns + (4 * warp + 2 * (t % 2)) * 4;
+  RingPosition at(0);
+  for (uint32_t unit = 0;; ++unit) {
+    barrier_wait(m.full(at.stage), at.parity);
+    uint32_t operand[2];
+    const int pieces = begin_unit(unit, operand[0], operand[1]);
+    float acc[2] = {};
+    if (pieces > 0) {
+      uint32_t x_at = active ? (column < 4 ? operand[0] : operand[1]) + x_first : m.zeros();
+      uint32_t d_at = (second ? operand[1] : operand[0]) + d_first;
+      // A full stage of which kPieces pieces hold weights; `l` is for the last of them.
+      const auto stage_step = [&](auto stage_pieces, const LanePlaces& l) {
+        constexpr int kPieces = decltype(stage_pieces)::value;
+        const uint32_t stage = ring + at.stage * kStageBytes;
+#pragma unroll
+        for (int i = 0; i < kPieces; ++i) {
+          const LanePlaces& from = i == kPieces - 1 ? l : places;
+          TilePair<1> w =
+              load_tiles<kArm, 1>(stage + from.codes + i * kPieceCodeBytes,
+                                  stage + from.scales + i * kPieceScaleBytes, x_at + i);
+          if (!kFull) w.scales[0] &= from.mask;
+          if (i == kPieces - 1) {
+            __syncwarp();
+            if (lane == 0) barrier_arrive(m.empty(at.stage));
+            at.advance(m.shape.stages);
+          }
+          if constexpr (kArm == RowsArm::kLoadOnly) {
+            acc[0] = __uint_as_float(__float_as_uint(acc[0]) ^ fold(w.codes[0]) ^
+                                     fold(w.codes[1]) ^ w.scales[0]);
+          } else {
+            const uint4 x[2] = {load_shared_u32x4(x_at), load_shared_u32x4(x_at + 16)};
+            step_dual(k, w, x, load_shared_f32x2(d_at), second, acc);
+          }
+          x_at += x_step;
+          d_at += kPieceGroups * 4;
+        }
+      };
+      constexpr std::integral_constant<int, kStagePieces> kWhole;
+      int left = pieces;
+      if constexpr (kFull) {
+        for (;;) {
+          stage_step(kWhole, places);
+          if ((left -= kStagePieces) == 0) break;
+          barrier_wait(m.full(at.stage), at.parity);
+        }
+      } else {
+        for (; left > kStagePieces; left -= kStagePieces) {
+          stage_step(kWhole, places);
+          barrier_wait(m.full(at.stage), at.parity);
+        }
+        if (left == kStagePieces) {
+          stage_step(kWhole, last);
+        } else {
+          stage_step(std::integral_constant<int, 1>{}, last);
+        }
+      }
+    } else if (pieces == 0) {
+      __syncwarp();
+      if (lane == 0) barrier_arrive(m.empty(at.stage));
+      at.advance(m.shape.stages);
+    }
+    const uint32_t slot = unit % dot_slots(true);
+    barrier_wait(m.dots_empty(slot), unit / dot_slots(true) % 2 ^ 1);
+    store_shared(m.dots(slot) + (warp * 32 + lane) * 8, acc[0], acc[1]);
+    named_arrive(kFirstDotBarrier + slot, kDotThreads);
+    if (pieces == kEndOfUnits) return;
   }
 }
+
+// What the finisher gets of a unit: in lanes t = 0, 1 of a quad the dot of row lane / 4 of block 0,
+// in lanes 2, 3 that of block 1. Releases the place.
+template <RowsArm kArm>
+__device__ __forceinline__ float take_dual_dots(const RingMemory<1, true>& m, int slot, int lane) {
+  float2 v[kLaneClasses];
+#pragma unroll
+  for (int j = 0; j < kLaneClasses; ++j)
+    v[j] = load_shared_f32x2(m.dots(slot) + (j * 32 + lane) * 8);
+  barrier_arrive(m.dots_empty(slot));
+#pragma unroll
+  for (int distance = kLaneClasses / 2; distance > 0; distance /= 2) {
+#pragma unroll
+    for (int j = 0; j < distance; ++j) {
+      v[j].x = tree_add<kArm>(v[j].x, v[j + distance].x);
+      v[j].y = tree_add<kArm>(v[j].y, v[j + distance].y);
+    }
+  }
+  // Distances 2 and 1: lanes t % 2 hold the sums of groups 0, 1 and 2, 3.
+  const float low = tree_add<kArm>(v[0].x, __shfl_xor_sync(~0u, v[0].x, 1));
+  const float high = tree_add<kArm>(v[0].y, __shfl_xor_sync(~0u, v[0].y, 1));
+  return tree_add<kArm>(low, high);
+}
+
+#endif  // __CUDA_ARCH__ >= 900
 
 }  // namespace memra::cuda

@@ -27,13 +27,13 @@ __global__ void __launch_bounds__(kLoadThreads)
 #if __CUDA_ARCH__ >= 900
   // One thread a warp keeps a ring of bulk copies going; nobody needs to look at what arrives.
   extern __shared__ __align__(128) uint8_t ring[];
-  __shared__ uint64_t barriers[kWarps][kDepth];
+  __shared__ __align__(8) uint64_t barriers[kWarps][kDepth];
   if (threadIdx.x % 32 != 0) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  uint64_t* full = barriers[warp];
-  uint8_t* mine = ring + warp * kDepth * kChunkBytes;
+  const uint32_t full = shared_address(barriers[warp]);
+  const uint32_t mine = shared_address(ring) + warp * kDepth * kChunkBytes;
   for (int i = 0; i < kDepth; ++i)
-    barrier_init(&full[i], 1);
+    barrier_init(full + i * 8, 1);
   barrier_init_fence();
   if (!p.prefetch) {
     dependency_wait();
@@ -55,13 +55,13 @@ __global__ void __launch_bounds__(kLoadThreads)
         dependency_release();
         released = true;
       }
-      barrier_wait(&full[slot], parity);
+      barrier_wait(full + slot * 8, parity);
     }
     const uint64_t begin = static_cast<uint64_t>(i % chunks) * kChunkBytes;
     const uint64_t left = p.slab_bytes - begin;
     const uint32_t bytes = left < kChunkBytes ? static_cast<uint32_t>(left) : kChunkBytes;
-    barrier_arrive_expect(&full[slot], bytes);
-    bulk_load(mine + slot * kChunkBytes, slab + begin, bytes, &full[slot]);
+    barrier_arrive_expect(full + slot * 8, bytes);
+    bulk_load(mine + slot * kChunkBytes, slab + begin, bytes, full + slot * 8);
     ++issued;
     if (++slot == kDepth) slot = 0, parity ^= 1;
   }
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kLoadThreads)
   const int pending = issued < kDepth ? issued : kDepth;
   for (int k = 0; k < pending; ++k) {
     const int nth = issued - pending + k;
-    barrier_wait(&full[nth % kDepth], static_cast<uint32_t>(nth / kDepth) & 1u);
+    barrier_wait(full + nth % kDepth * 8, static_cast<uint32_t>(nth / kDepth) & 1u);
   }
 #else
   const int64_t words = static_cast<int64_t>(p.slab_bytes / sizeof(uint4));
