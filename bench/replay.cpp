@@ -41,6 +41,7 @@ std::vector<Summary> time_in_turn(const Session& session, const std::vector<cons
     }
   }
   std::vector<Summary> summaries;
+  summaries.reserve(samples.size());
   for (std::vector<double>& us : samples)
     summaries.push_back(summarize(std::move(us)));
   return summaries;

@@ -68,8 +68,9 @@ Replay record_for(const Session& session, int64_t rotation, double min_us, Enque
   once.enqueue(session);  // warms up
   const double us = Stopwatch(session).time_us([&] { once.enqueue(session); });
   const double rounds = std::ceil(min_us / std::max(us, 1.0));
-  const double most = std::max(1.0, static_cast<double>(kMaxGraphLaunches / rotation));
-  const auto launches = static_cast<int64_t>(std::min(rounds, most)) * rotation;
+  const int64_t most = std::max<int64_t>(1, kMaxGraphLaunches / rotation);
+  const int64_t launches =
+      rotation * (rounds < static_cast<double>(most) ? static_cast<int64_t>(rounds) : most);
   return launches <= rotation ? std::move(once) : record(session, rotation, launches, enqueue);
 }
 

@@ -59,6 +59,7 @@ class Measurement {
       replays.push_back(record_calls({variant, false}));
     }
     std::vector<const Replay*> pointers;
+    pointers.reserve(replays.size());
     for (const Replay& replay : replays)
       pointers.push_back(&replay);
     progress_->show(format("timing %zu variants in turn", variants.size()));

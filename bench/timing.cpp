@@ -14,6 +14,7 @@ Summary sample(const Session& session, int iters, int64_t launches, Work work) {
   work();
   session.synchronize();
   std::vector<double> us;
+  us.reserve(static_cast<size_t>(iters));
   for (int i = 0; i < iters; ++i)
     us.push_back(stopwatch.time_us(work) / static_cast<double>(launches));
   return summarize(std::move(us));
