@@ -380,6 +380,16 @@ Status CudaBackend::rows_gate_up(const memra_rows_gate_up_args& args, const Laun
   return cuda::rows_gate_up(device_, RowsArm::kServed, args, launch);
 }
 
+bool CudaBackend::rows_layer_fits(const RowsLayerArgs& args) const {
+  return cuda::rows_layer_fits(device_, args);
+}
+
+Status CudaBackend::rows_layer(const RowsLayerArgs& args, const Launch& first,
+                               const Launch& later) {
+  MEMRA_CUDA_ENTER();
+  return cuda::rows_layer(device_, args, first, later);
+}
+
 Status CudaBackend::rows_down(const memra_rows_down_args& args, const Launch& launch) {
   MEMRA_CUDA_ENTER();
   return cuda::rows_down(device_, RowsArm::kServed, args, launch);

@@ -60,6 +60,8 @@ class CudaBackend final : public Backend {
                           memra_stream stream) override;
   Status rows_gate_up(const memra_rows_gate_up_args& args, const Launch& launch) override;
   Status rows_down(const memra_rows_down_args& args, const Launch& launch) override;
+  bool rows_layer_fits(const RowsLayerArgs& args) const override;
+  Status rows_layer(const RowsLayerArgs& args, const Launch& first, const Launch& later) override;
   Status rows_probe_gate_up(memra_probe_arm arm, const memra_rows_gate_up_args& args,
                             const Launch& launch) override;
   Status rows_probe_down(memra_probe_arm arm, const memra_rows_down_args& args,

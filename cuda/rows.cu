@@ -77,6 +77,7 @@ Status rows_load(const Device& device) {
     MEMRA_TRY(load_kernel(k.kernel));
   MEMRA_TRY(gate_up_ring_load(device));
   MEMRA_TRY(down_ring_load(device));
+  MEMRA_TRY(combine_load());
   return stream_load(device);
 }
 
@@ -116,32 +117,115 @@ const char* down_kernel_name(const Device& device, const RowsShape& shape, uint3
   return k != nullptr ? k->name : "none";
 }
 
+namespace {
+
+GateUpParams gate_up_params(const Device& device, const memra_rows_gate_up_args& args,
+                            const Launch& launch) {
+  const bool ordered = (args.variant & (MEMRA_ROWS_ORD | MEMRA_ROWS_DEDUP_ORDER)) != 0;
+  GateUpParams p{};
+  p.ptrs = args.ptrs;
+  p.scales = args.scales;
+  p.bias = args.bias;
+  p.order = ordered ? args.order : nullptr;
+  p.q = args.q;
+  p.d = args.d;
+  p.out = args.out;
+  p.n_pairs = args.tokens * args.top_k;
+  p.top_k = args.top_k;
+  p.in = args.hidden_size;
+  p.rows = args.intermediate_size;
+  p.activation = static_cast<numerics::Activation>(args.activation);
+  p.activation_params = {args.limit, args.alpha};
+  p.prefetch = may_prefetch(device, launch);
+  return p;
+}
+
+DownParams down_params(const Device& device, const memra_rows_down_args& args,
+                       const Launch& launch) {
+  DownParams p{};
+  p.ptrs = args.ptrs;
+  p.scales = args.scales;
+  p.bias = args.bias;
+  p.topk_weights = args.topk_weights;
+  p.q = args.q;
+  p.d = args.d;
+  p.y = args.y;
+  p.y_dtype = args.y_dtype;
+  p.y_stride = args.y_stride;
+  p.tokens = args.tokens;
+  p.top_k = args.top_k;
+  p.in = args.intermediate_size;
+  p.rows = args.hidden_size;
+  p.accumulate = (args.flags & MEMRA_FLAG_ACCUMULATE) != 0;
+  p.rows_outermost = (args.variant & (MEMRA_ROWS_ORD | MEMRA_ROWS_DEDUP_ORDER)) != 0;
+  p.prefetch = may_prefetch(device, launch);
+  return p;
+}
+
+Route route_of(const PreparePairsArgs& args) {
+  Route r{};
+  r.topk_ids = args.topk_ids;
+  r.topk_weights = args.topk_weights;
+  r.expert_ptrs = args.expert_ptrs;
+  r.expert_scales = args.expert_scales;
+  r.expert_bias = args.expert_bias;
+  r.invalid_ids = args.invalid_ids;
+  r.n_experts = args.n_experts;
+  r.local_offset = args.local_expert_offset;
+  r.n_local = args.n_local_experts;
+  return r;
+}
+
+// Up to here each token's slots are read one after another, and there are two launches; beyond it
+// tokens share weights in down as well, for a third launch that adds the slots up.
+constexpr int64_t kMaxSeparateTokens = 4;
+
+}  // namespace
+
+bool rows_layer_fits(const Device& device, const RowsLayerArgs& args) {
+  const memra_rows_gate_up_args& gate_up = args.gate_up;
+  const memra_rows_down_args& down = args.down;
+  const int64_t n_pairs = gate_up.tokens * gate_up.top_k;
+  return gate_up_uses_ring(device, gate_up.gate_format, gate_up.up_format, gate_up.hidden_size,
+                           gate_up.variant) &&
+         down_uses_ring(device, down.format, down.intermediate_size, down.top_k, down.variant) &&
+         gate_up_ring_routes(device, gate_up.hidden_size, gate_up.tokens, n_pairs,
+                             args.pairs.n_local_experts) &&
+         (gate_up.tokens <= kMaxSeparateTokens ||
+          down_ring_shares(device, down.intermediate_size));
+}
+
+Status rows_layer(const Device& device, const RowsLayerArgs& args, const Launch& first,
+                  const Launch& later) {
+  const Route route = route_of(args.pairs);
+  GateUpParams gate_up = gate_up_params(device, args.gate_up, first);
+  gate_up.route = route;
+  gate_up.order = nullptr;
+  gate_up.source = {args.x, args.x_dtype, args.x_stride};
+  gate_up.out_q = args.act_q;
+  gate_up.out_d = args.act_d;
+  MEMRA_TRY(gate_up_ring(device, RowsArm::kServed, gate_up, first));
+  DownParams down = down_params(device, args.down, later);
+  down.route = route;
+  down.route.invalid_ids = nullptr;
+  down.q = args.act_q;
+  down.d = args.act_d;
+  const bool shared = args.down.tokens > kMaxSeparateTokens;
+  if (shared) down.dots = args.dots;
+  MEMRA_TRY(down_ring(device, RowsArm::kServed, down, later));
+  return shared ? combine(device, down, later) : Status(MEMRA_OK);
+}
+
 Status rows_gate_up(const Device& device, RowsArm arm, const memra_rows_gate_up_args& args,
                     const Launch& launch) {
   const int64_t n_pairs = args.tokens * args.top_k;
-  const bool ordered = (args.variant & (MEMRA_ROWS_ORD | MEMRA_ROWS_DEDUP_ORDER)) != 0;
   if (arm == RowsArm::kStream) {
     const auto bytes =
         static_cast<uint64_t>(numerics::slab_bytes(args.intermediate_size, args.hidden_size));
     return stream_slabs(device, args.ptrs, 2 * n_pairs, bytes, may_prefetch(device, launch),
                         args.out, launch);
   }
-  const GateUpParams params{
-      args.ptrs,
-      args.scales,
-      args.bias,
-      ordered ? args.order : nullptr,
-      args.q,
-      args.d,
-      args.out,
-      n_pairs,
-      args.top_k,
-      args.hidden_size,
-      args.intermediate_size,
-      static_cast<numerics::Activation>(args.activation),
-      {args.limit, args.alpha},
-      may_prefetch(device, launch),
-  };
+  const GateUpParams params = gate_up_params(device, args, launch);
   if (gate_up_uses_ring(device, args.gate_format, args.up_format, args.hidden_size, args.variant)) {
     return gate_up_ring(device, arm, params, launch);
   }
@@ -166,24 +250,7 @@ Status rows_down(const Device& device, RowsArm arm, const memra_rows_down_args& 
     return stream_slabs(device, args.ptrs + kDown * n_pairs, n_pairs, bytes,
                         may_prefetch(device, launch), args.y, launch);
   }
-  const DownParams params{
-      args.ptrs,
-      args.scales,
-      args.bias,
-      args.topk_weights,
-      args.q,
-      args.d,
-      args.y,
-      args.y_dtype,
-      args.y_stride,
-      args.tokens,
-      args.top_k,
-      args.intermediate_size,
-      args.hidden_size,
-      (args.flags & MEMRA_FLAG_ACCUMULATE) != 0,
-      (args.variant & (MEMRA_ROWS_ORD | MEMRA_ROWS_DEDUP_ORDER)) != 0,
-      may_prefetch(device, launch),
-  };
+  const DownParams params = down_params(device, args, launch);
   if (down_uses_ring(device, args.format, args.intermediate_size, args.top_k, args.variant)) {
     return down_ring(device, arm, params, launch);
   }

@@ -15,6 +15,11 @@ RowsChoice choose_rows(const Device& device, const RowsShape& shape, int64_t tok
 const char* gate_up_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant);
 const char* down_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant);
 
+// The layer in one call, from ids and activations; `later` is for all kernels but the first.
+bool rows_layer_fits(const Device& device, const RowsLayerArgs& args);
+Status rows_layer(const Device& device, const RowsLayerArgs& args, const Launch& first,
+                  const Launch& later);
+
 Status rows_gate_up(const Device& device, RowsArm arm, const memra_rows_gate_up_args& args,
                     const Launch& launch);
 Status rows_down(const Device& device, RowsArm arm, const memra_rows_down_args& args,

@@ -125,9 +125,10 @@ __device__ __forceinline__ void step_dual(const MmaConstants& k, const TilePair<
 
 // Both blocks against the activations of kOperands operands, an even number: lane t holds groups
 // 2 (t % 2), + 1 of both blocks for operand 2i + t / 2. x_of(i, h) and d_of(i) load.
-template <int kOperands, class XOf, class DOf>
+template <int kOperands, int kRows, class XOf, class DOf>
 __device__ __forceinline__ void step_shared(const MmaConstants& k, const TilePair<2>& w, XOf x_of,
-                                            DOf d_of, float (&acc)[kOperands / 2][4]) {
+                                            DOf d_of, float (&acc)[kRows][4]) {
+  static_assert(kOperands / 2 <= kRows);
   float s[2][4], partial[kOperands / 2][4];
   scales_of(w.scales[0], s[0]);
   scales_of(w.scales[1], s[1]);

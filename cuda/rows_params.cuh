@@ -7,10 +7,19 @@
 #include "numerics/activation.h"
 #include "numerics/half.h"
 #include "rows_dot.cuh"
+#include "rows_route.cuh"
 
 namespace memra::cuda {
 
-// The copies of an entry's arguments that its kernels read; sizes in elements.
+// Activations as a caller has them, to be quantised by the kernel that uses them; or no x.
+struct ActivationSource {
+  const void* x;
+  memra_dtype dtype;
+  int64_t stride;
+};
+
+// The copies of an entry's arguments that its kernels read; sizes in elements. With route.topk_ids
+// the tables over pairs are not there, and likewise q and d with source.x.
 struct GateUpParams {
   const void* const* ptrs;
   const float* scales;
@@ -26,6 +35,11 @@ struct GateUpParams {
   numerics::Activation activation;
   numerics::ActivationParams activation_params;
   bool prefetch;  // weights and tables may be read before the dependency wait
+  // Of the ring kernels, for the layer in one call.
+  Route route;
+  ActivationSource source;
+  int8_t* out_q;  // the outputs quantised in place of `out`, lane-major; or null
+  float* out_d;
 };
 
 struct DownParams {
@@ -45,6 +59,9 @@ struct DownParams {
   bool accumulate;
   bool rows_outermost;  // all tokens of a row block side by side (ORD)
   bool prefetch;
+  // Of the ring kernels, for the layer in one call.
+  Route route;
+  float* dots;  // [pairs, rows], in place of y; or null
 };
 
 enum Plane { kGate = 0, kUp = 1, kDown = 2 };
@@ -54,12 +71,46 @@ const __device__ __forceinline__ uint8_t* slab_of(const void* const* ptrs, int64
   return static_cast<const uint8_t*>(ptrs[plane * n_pairs + pair]);
 }
 
+// What kernels know of a pair's slab of one plane. scale: down's is times the router weight.
+struct PairPlane {
+  const uint8_t* slab;  // null: skipped
+  float scale;
+};
+
+__device__ __forceinline__ PairPlane routed_plane(const Route& r, int plane, int64_t pair) {
+  const int64_t expert = local_expert(r, pair);
+  if (expert == kNotLocal || !has_slabs(r, expert)) return {nullptr, 0.0f};
+  const int64_t entry = plane * r.n_local + expert;
+  const float scale = r.expert_scales[entry];
+  return {static_cast<const uint8_t*>(r.expert_ptrs[entry]),
+          numerics::canon(plane == kDown ? numerics::mul(r.topk_weights[pair], scale) : scale)};
+}
+__device__ __forceinline__ PairPlane pair_plane(const GateUpParams& p, int plane, int64_t pair) {
+  if (p.route.topk_ids != nullptr) return routed_plane(p.route, plane, pair);
+  return {slab_of(p.ptrs, p.n_pairs, plane, pair), p.scales[plane * p.n_pairs + pair]};
+}
+__device__ __forceinline__ PairPlane pair_plane(const DownParams& p, int64_t pair) {
+  if (p.route.topk_ids != nullptr) return routed_plane(p.route, kDown, pair);
+  const int64_t n_pairs = p.tokens * p.top_k;
+  return {slab_of(p.ptrs, n_pairs, kDown, pair), p.scales[kDown * n_pairs + pair]};
+}
+
+// `table`: over pairs, or null.
+__device__ __forceinline__ const float* bias_of(const Route& r, const float* const* table,
+                                                int64_t n_pairs, int plane, int64_t pair) {
+  if (r.topk_ids != nullptr && r.expert_bias != nullptr) {
+    const int64_t expert = local_expert(r, pair);
+    return expert != kNotLocal ? r.expert_bias[plane * r.n_local + expert] : nullptr;
+  }
+  return table != nullptr ? table[plane * n_pairs + pair] : nullptr;
+}
+
 // Rules 4 and 7 for one output of a pair.
 __device__ __forceinline__ float gate_up_output(const GateUpParams& p, int64_t pair, int64_t row,
                                                 float gate_scale, float up_scale, float gate_acc,
                                                 float up_acc) {
-  const float* gate_bias = p.bias != nullptr ? p.bias[kGate * p.n_pairs + pair] : nullptr;
-  const float* up_bias = p.bias != nullptr ? p.bias[kUp * p.n_pairs + pair] : nullptr;
+  const float* gate_bias = bias_of(p.route, p.bias, p.n_pairs, kGate, pair);
+  const float* up_bias = bias_of(p.route, p.bias, p.n_pairs, kUp, pair);
   const float g =
       numerics::plane_value(numerics::finish_dot(gate_acc), gate_scale, gate_bias != nullptr,
                             gate_bias != nullptr ? gate_bias[row] : 0.0f);
@@ -96,11 +147,8 @@ __device__ __forceinline__ void store_y(const DownParams& p, int64_t at, float v
 __device__ __forceinline__ float down_slot(const DownParams& p, int64_t pair, int64_t row,
                                            float scale, float acc, float y) {
   y = numerics::slot_step(scale, numerics::finish_dot(acc), y);
-  if (p.bias != nullptr) {
-    const float* bias = p.bias[kDown * p.tokens * p.top_k + pair];
-    if (bias != nullptr) y = numerics::slot_bias_step(p.topk_weights[pair], bias[row], y);
-  }
-  return y;
+  const float* bias = bias_of(p.route, p.bias, p.tokens * p.top_k, kDown, pair);
+  return bias != nullptr ? numerics::slot_bias_step(p.topk_weights[pair], bias[row], y) : y;
 }
 
 // Keeps a probe's loads alive: practically never true, and the compiler cannot know.

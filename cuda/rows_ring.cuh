@@ -103,7 +103,7 @@ __host__ __device__ constexpr int lane_sums(int operands, bool dual) {
   return dual ? 2 : 2 * operands;
 }
 __host__ __device__ constexpr int dot_slots(bool dual) {
-  return dual ? kMaxDotSlots : 2;
+  return dual ? kMaxDotSlots : 1;
 }
 __host__ __device__ constexpr int dot_bytes(int operands, bool dual) {
   return kConsumerWarps * 32 * lane_sums(operands, dual) * 4;
@@ -354,6 +354,115 @@ __device__ __forceinline__ float take_dual_dots(const RingMemory<1, true>& m, in
   const float low = tree_add<kArm>(v[0].x, __shfl_xor_sync(~0u, v[0].x, 1));
   const float high = tree_add<kArm>(v[0].y, __shfl_xor_sync(~0u, v[0].y, 1));
   return tree_add<kArm>(low, high);
+}
+
+// A consumer warp over all units whose blocks share up to kRun operands, in the first places.
+// begin_unit(unit, &count) returns the number of pieces. Sums of operands beyond count are rubbish.
+template <int kRun, bool kFull, RowsArm kArm, class BeginUnit>
+__device__ __forceinline__ void consume_shared(int64_t in, const RingMemory<kRun, false>& m,
+                                               int warp, int lane, BeginUnit begin_unit) {
+  constexpr int kPairs = kRun / 2;
+  const int t = lane % 4, column = lane / 4;
+  const MmaConstants k = MmaConstants::make();
+  const uint32_t ring = opaque(m.ring());
+  const LanePlaces places(in, warp, lane, false), last(in, warp, lane, true);
+  const bool active = column % 4 == t;
+  const uint32_t stride = 2 * operand_bytes(m.shape.pieces);  // from a lane's operand to its next
+  const uint32_t x_first =
+      active ? m.operand(column / 4) + (4 * warp + t) * numerics::kGroupValues : m.zeros();
+  const uint32_t x_step = active ? kPieceColumns : 0, x_stride = active ? stride : 0;
+  const uint32_t d_first =
+      m.operand(t / 2) + m.shape.pieces * kPieceColumns + (4 * warp + 2 * (t % 2)) * 4;
+  RingPosition at(0);
+  for (uint32_t unit = 0;; ++unit) {
+    barrier_wait(m.full(at.stage), at.parity);
+    int count = 0;
+    const int pieces = begin_unit(unit, count);
+    float acc[kPairs][4] = {};
+    if (pieces > 0) {
+      uint32_t x_at = x_first, d_at = d_first;
+      const auto all_steps = [&](auto operands) {
+        constexpr int kOperands = decltype(operands)::value;
+        for (int left = pieces;;) {
+          const uint32_t stage = ring + at.stage * kStageBytes;
+          const int here = min(left, kStagePieces);
+          left -= here;
+#pragma unroll 1
+          for (int i = 0; i < here; ++i) {
+            const bool is_last = !kFull && left == 0 && i == here - 1;
+            const LanePlaces& from = is_last ? last : places;
+            TilePair<2> w = load_tiles<kArm, 2>(stage + from.codes + i * kPieceCodeBytes,
+                                                stage + from.scales + i * kPieceScaleBytes,
+                                                d_at + i);
+            if (is_last) w.scales[0] &= last.mask, w.scales[1] &= last.mask;
+            if (i == here - 1) {
+              __syncwarp();
+              if (lane == 0) barrier_arrive(m.empty(at.stage));
+            }
+            if constexpr (kArm == RowsArm::kLoadOnly) {
+              acc[0][0] = __uint_as_float(__float_as_uint(acc[0][0]) ^ fold(w.codes[0]) ^
+                                          fold(w.codes[1]) ^ w.scales[0] ^ w.scales[1]);
+            } else {
+              step_shared<kOperands>(
+                  k, w, [&](int j, int h) { return load_shared_u32x4(x_at + j * x_stride + 16 * h); },
+                  [&](int j) { return load_shared_f32x2(d_at + j * stride); }, acc);
+            }
+            x_at += x_step;
+            d_at += kPieceGroups * 4;
+          }
+          at.advance(m.shape.stages);
+          if (left == 0) break;
+          barrier_wait(m.full(at.stage), at.parity);
+        }
+      };
+      if (count <= 2) {
+        all_steps(std::integral_constant<int, 2>{});
+      } else if (kRun == 4 || count <= 4) {
+        all_steps(std::integral_constant<int, 4>{});
+      } else {
+        all_steps(std::integral_constant<int, kRun>{});
+      }
+    } else if (pieces == 0) {
+      __syncwarp();
+      if (lane == 0) barrier_arrive(m.empty(at.stage));
+      at.advance(m.shape.stages);
+    }
+    const uint32_t slot = unit % dot_slots(false);
+    barrier_wait(m.dots_empty(slot), unit / dot_slots(false) % 2 ^ 1);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      store_shared(m.dots(slot) + ((warp * kPairs + i) * 32 + lane) * 16, acc[i][0], acc[i][1],
+                   acc[i][2], acc[i][3]);
+    }
+    named_arrive(kFirstDotBarrier + slot, kDotThreads);
+    if (pieces == kEndOfUnits) return;
+  }
+}
+
+// Dots of row lane / 4 of both blocks with operand 2i + lane % 4 / 2, in both lanes of that pair.
+template <RowsArm kArm, int kRun>
+__device__ __forceinline__ float2 shared_dots(const RingMemory<kRun, false>& m, int slot, int i,
+                                              int lane) {
+  float4 v[kLaneClasses];
+#pragma unroll
+  for (int j = 0; j < kLaneClasses; ++j)
+    v[j] = load_shared_f32x4(m.dots(slot) + ((j * (kRun / 2) + i) * 32 + lane) * 16);
+#pragma unroll
+  for (int distance = kLaneClasses / 2; distance > 0; distance /= 2) {
+#pragma unroll
+    for (int j = 0; j < distance; ++j) {
+      v[j].x = tree_add<kArm>(v[j].x, v[j + distance].x);
+      v[j].y = tree_add<kArm>(v[j].y, v[j + distance].y);
+      v[j].z = tree_add<kArm>(v[j].z, v[j + distance].z);
+      v[j].w = tree_add<kArm>(v[j].w, v[j + distance].w);
+    }
+  }
+  const auto quad = [&](float low, float high) {
+    low = tree_add<kArm>(low, __shfl_xor_sync(~0u, low, 1));
+    high = tree_add<kArm>(high, __shfl_xor_sync(~0u, high, 1));
+    return tree_add<kArm>(low, high);
+  };
+  return make_float2(quad(v[0].x, v[0].y), quad(v[0].z, v[0].w));
 }
 
 #endif  // __CUDA_ARCH__ >= 900

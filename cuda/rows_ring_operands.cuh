@@ -3,6 +3,7 @@
 // Activations into the shared memory of a ring kernel's block, by its consumer warps.
 
 #include "q8_lanes.cuh"
+#include "rows_params.cuh"
 #include "rows_ring.cuh"
 
 namespace memra::cuda {
@@ -11,20 +12,18 @@ namespace memra::cuda {
 
 inline constexpr int kOperandThreads = kConsumerWarps * 32;
 
-// Rows first, ... of q [rows, in] and d [rows, in / 32] into places 0, .... A thread has the loads of
-// several rows in flight together.
-template <class Memory>
-__device__ __forceinline__ void load_operands(const Memory& m, const int8_t* q, const float* d,
-                                              int64_t in, int64_t first, int count) {
+// Rows row_of(0), ... of q [., in] and d [., in / 32] into the first `count` places. A thread has
+// the loads of several rows in flight together.
+template <class Memory, class RowOf>
+__device__ __forceinline__ void copy_operands(const Memory& m, const int8_t* q, const float* d,
+                                              int64_t in, int count, RowOf row_of) {
   constexpr int kBatch = 4;
   const int columns = m.shape.pieces * kPieceColumns;
   const int groups = columns / static_cast<int>(numerics::kGroupValues);
   const int own_columns = static_cast<int>(in);
   const int own_groups = own_columns / static_cast<int>(numerics::kGroupValues);
   const int thread = static_cast<int>(threadIdx.x);
-  for (int row = 0; row < count; row += kBatch) {
-    const int8_t* row_q = q + (first + row) * in;
-    const float* row_d = d + (first + row) * own_groups;
+  for (int first = 0; first < count; first += kBatch) {
     for (int i = thread; 16 * i < columns || i < groups; i += kOperandThreads) {
       uint4 x[kBatch];
       float v[kBatch];
@@ -32,18 +31,59 @@ __device__ __forceinline__ void load_operands(const Memory& m, const int8_t* q, 
       for (int j = 0; j < kBatch; ++j) {
         x[j] = uint4{};
         v[j] = -0.0f;
-        if (row + j < count && 16 * i < own_columns) {
-          x[j] = *reinterpret_cast<const uint4*>(row_q + j * own_columns + 16 * i);
-        }
-        if (row + j < count && i < own_groups) v[j] = row_d[j * own_groups + i];
+        if (first + j >= count) continue;
+        const int64_t row = row_of(first + j);
+        if (16 * i < own_columns) x[j] = *reinterpret_cast<const uint4*>(q + row * in + 16 * i);
+        if (i < own_groups) v[j] = d[row * own_groups + i];
       }
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
-        const uint32_t place = m.operand(row + j);
-        if (row + j < count && 16 * i < columns) store_shared(place + 16 * i, x[j]);
-        if (row + j < count && i < groups) store_shared(place + columns + 4 * i, v[j]);
+        const uint32_t place = m.operand(first + j);
+        if (first + j < count && 16 * i < columns) store_shared(place + 16 * i, x[j]);
+        if (first + j < count && i < groups) store_shared(place + columns + 4 * i, v[j]);
       }
     }
+  }
+}
+
+// The same from activations that are not quantised yet.
+template <class Type, class Memory, class RowOf>
+__device__ __forceinline__ void quantize_operands(const Memory& m, const ActivationSource& source,
+                                                  int64_t in, int count, RowOf row_of) {
+  using Storage = typename Type::Storage;
+  const int columns = m.shape.pieces * kPieceColumns;
+  for (int i = 0; i < count; ++i) {
+    const Storage* row = static_cast<const Storage*>(source.x) + row_of(i) * source.stride;
+    const uint32_t place = m.operand(i);
+    // Warps are whole: `columns` is a multiple of 32 lanes' worth.
+    for (int lane_of_row = static_cast<int>(threadIdx.x); lane_of_row * kQ8LaneColumns < columns;
+         lane_of_row += kOperandThreads) {
+      const int column = lane_of_row * kQ8LaneColumns;
+      const bool exists = column < in;
+      float x[kQ8LaneColumns] = {};
+      if (exists) load_q8_lane<Type>(row + column, x);
+      const Q8Lane lane = quantize_lane(x, true, lane_of_row);
+      store_shared(place + column, lane.q);
+      if (lane_of_row % kQ8LanesPerGroup == 0) {
+        store_shared(place + columns + lane_of_row / kQ8LanesPerGroup * 4,
+                     exists ? lane.d : -0.0f);
+      }
+    }
+  }
+}
+
+template <class Memory, class RowOf>
+__device__ __forceinline__ void load_operands(const Memory& m, const ActivationSource& source,
+                                              const int8_t* q, const float* d, int64_t in,
+                                              int count, RowOf row_of) {
+  if (source.x == nullptr) {
+    copy_operands(m, q, d, in, count, row_of);
+  } else if (source.dtype == MEMRA_BF16) {
+    quantize_operands<numerics::Bf16>(m, source, in, count, row_of);
+  } else if (source.dtype == MEMRA_F16) {
+    quantize_operands<numerics::F16>(m, source, in, count, row_of);
+  } else {
+    quantize_operands<numerics::F32>(m, source, in, count, row_of);
   }
   named_sync(kConsumerBarrier, kOperandThreads);
 }

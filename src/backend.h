@@ -69,6 +69,20 @@ struct QuantizeQ8Args {
   bool lane_major = false;
 };
 
+// memra_moe_rows as a whole: its inputs and what its stages would be given, less the tables over
+// pairs, q, d and the activations in between.
+struct RowsLayerArgs {
+  PreparePairsArgs pairs;
+  const void* x = nullptr;
+  memra_dtype x_dtype = MEMRA_F32;
+  int64_t x_stride = 0;
+  memra_rows_gate_up_args gate_up{};
+  memra_rows_down_args down{};
+  int8_t* act_q = nullptr;  // int8 [n_pairs, intermediate_size]
+  float* act_d = nullptr;   // f32 [n_pairs, intermediate_size / 32]
+  float* dots = nullptr;    // f32 [n_pairs, hidden_size]
+};
+
 class Event {
  public:
   virtual ~Event() = default;
@@ -142,6 +156,12 @@ class Backend {
                                   memra_stream stream) = 0;
   virtual Status rows_gate_up(const memra_rows_gate_up_args& args, const Launch& launch) = 0;
   virtual Status rows_down(const memra_rows_down_args& args, const Launch& launch) = 0;
+  // A backend may have a shorter way through the layer than its stages one by one.
+  virtual bool rows_layer_fits(const RowsLayerArgs& /*args*/) const { return false; }
+  virtual Status rows_layer(const RowsLayerArgs& /*args*/, const Launch& /*first*/,
+                            const Launch& /*later*/) {
+    return MEMRA_ERROR_INTERNAL;
+  }
   virtual Status rows_probe_gate_up(memra_probe_arm arm, const memra_rows_gate_up_args& args,
                                     const Launch& launch) = 0;
   virtual Status rows_probe_down(memra_probe_arm arm, const memra_rows_down_args& args,

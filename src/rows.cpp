@@ -1,4 +1,4 @@
-// The layer in one call: prepare, quantise, gate and up, quantise, down.
+// The layer in one call: prepare, quantise, gate and up, quantise, down; or the backend's own way.
 
 #include <cstddef>
 
@@ -97,16 +97,30 @@ class RowsCall {
     act_ = at<float>(places.act);
     act_q_ = at<int8_t>(places.act_q);
     act_d_ = at<float>(places.act_d);
+    dots_ = at<float>(places.dots);
   }
 
   Status run() {
-    MEMRA_TRY(prepare_pairs());
+    RowsLayerArgs whole;
+    whole.pairs = pairs_args();
+    whole.x = args_.x;
+    whole.x_dtype = args_.x_dtype;
+    whole.x_stride = args_.x_stride;
+    whole.gate_up = gate_up_args();
+    whole.down = down_args();
+    whole.act_q = act_q_;
+    whole.act_d = act_d_;
+    whole.dots = dots_;
+    if (backend_.rows_layer_fits(whole)) {
+      return backend_.rows_layer(whole, launch(false), launch(true));
+    }
+    MEMRA_TRY(backend_.prepare_pairs(whole.pairs, launch(false)));
     MEMRA_TRY(quantize(args_.x, args_.x_dtype, args_.x_stride, args_.tokens,
                        layer_.shape.hidden_size, choice_.gate_up_variant, q_, d_));
-    MEMRA_TRY(gate_up());
+    MEMRA_TRY(backend_.rows_gate_up(whole.gate_up, launch(true)));
     MEMRA_TRY(quantize(act_, MEMRA_F32, layer_.shape.intermediate_size, n_pairs_,
                        layer_.shape.intermediate_size, choice_.down_variant, act_q_, act_d_));
-    return down();
+    return backend_.rows_down(whole.down, launch(true));
   }
 
  private:
@@ -121,7 +135,7 @@ class RowsCall {
             .inputs_stable = (args_.flags & MEMRA_FLAG_INPUTS_STABLE) != 0};
   }
 
-  Status prepare_pairs() const {
+  PreparePairsArgs pairs_args() const {
     PreparePairsArgs prepare;
     prepare.tokens = args_.tokens;
     prepare.top_k = layer_.shape.top_k;
@@ -139,7 +153,7 @@ class RowsCall {
     prepare.scales = scales_;
     prepare.bias = pair_bias_;
     prepare.order = order_;
-    return backend_.prepare_pairs(prepare, launch(false));
+    return prepare;
   }
 
   Status quantize(const void* x, memra_dtype dtype, int64_t stride, int64_t rows, int64_t columns,
@@ -157,7 +171,7 @@ class RowsCall {
     return backend_.quantize_q8(quantize, launch(true));
   }
 
-  Status gate_up() const {
+  memra_rows_gate_up_args gate_up_args() const {
     memra_rows_gate_up_args gate_up{};
     gate_up.struct_size = sizeof(gate_up);
     gate_up.flags = args_.flags & MEMRA_FLAG_INPUTS_STABLE;
@@ -178,10 +192,10 @@ class RowsCall {
     gate_up.q = q_;
     gate_up.d = d_;
     gate_up.out = act_;
-    return backend_.rows_gate_up(gate_up, launch(true));
+    return gate_up;
   }
 
-  Status down() const {
+  memra_rows_down_args down_args() const {
     memra_rows_down_args down{};
     down.struct_size = sizeof(down);
     down.flags = args_.flags;
@@ -200,7 +214,7 @@ class RowsCall {
     down.d = act_d_;
     down.y = args_.y;
     down.y_stride = args_.y_stride;
-    return backend_.rows_down(down, launch(true));
+    return down;
   }
 
   const memra_moe_layer& layer_;
@@ -219,6 +233,7 @@ class RowsCall {
   float* act_;
   int8_t* act_q_;
   float* act_d_;
+  float* dots_;
 };
 
 }  // namespace

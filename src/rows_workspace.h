@@ -17,6 +17,7 @@ struct RowsWorkspace {
   uint64_t bias = 0;    // f32* [3 * n_pairs]
   uint64_t order = 0;   // int32 [n_pairs]
   uint64_t act = 0;     // f32  [n_pairs, intermediate_size]
+  uint64_t dots = 0;    // f32  [n_pairs, hidden_size], in the place of act: no call needs both
   uint64_t act_q = 0;   // int8 [n_pairs, intermediate_size]
   uint64_t act_d = 0;   // f32  [n_pairs, intermediate_size / 32]
   uint64_t bytes = 0;
@@ -33,7 +34,7 @@ struct RowsWorkspace {
     scales = take(3 * n * 4);
     bias = take(3 * n * 8);
     order = take(n * 4);
-    act = take(n * m * 4);
+    act = dots = take(n * (m > h ? m : h) * 4);
     act_q = take(n * m);
     act_d = take(n * (m / 32) * 4);
   }
