@@ -30,21 +30,26 @@ __device__ __forceinline__ uint2 interleave(uint32_t low, uint32_t high) {
   return make_uint2(byte_permute(low, high, 0x5140), byte_permute(low, high, 0x7362));
 }
 
+// A lane's columns as they lie in memory, zeros before load().
 template <class Type>
-__device__ __forceinline__ void load_q8_lane(const typename Type::Storage* p,
-                                             float (&x)[kQ8LaneColumns]) {
+struct Q8LaneLoad {
   using Storage = typename Type::Storage;
-  constexpr int kVectors = kQ8LaneColumns * sizeof(Storage) / 16;
+  static constexpr int kVectors = kQ8LaneColumns * sizeof(Storage) / 16;
   uint4 vectors[kVectors];
+
+  __device__ __forceinline__ void load(const Storage* p) {
 #pragma unroll
-  for (int i = 0; i < kVectors; ++i)
-    vectors[i] = reinterpret_cast<const uint4*>(p)[i];
-  Storage values[kQ8LaneColumns];
-  __builtin_memcpy(values, vectors, sizeof(values));
+    for (int i = 0; i < kVectors; ++i)
+      vectors[i] = reinterpret_cast<const uint4*>(p)[i];
+  }
+  __device__ __forceinline__ void widen(float (&x)[kQ8LaneColumns]) const {
+    Storage values[kQ8LaneColumns];
+    __builtin_memcpy(values, vectors, sizeof(values));
 #pragma unroll
-  for (int i = 0; i < kQ8LaneColumns; ++i)
-    x[i] = Type::load(&values[i]);
-}
+    for (int i = 0; i < kQ8LaneColumns; ++i)
+      x[i] = Type::load(&values[i]);
+  }
+};
 
 struct Q8Lane {
   uint2 q;

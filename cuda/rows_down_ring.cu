@@ -65,21 +65,21 @@ __device__ __forceinline__ void fill_stages(const DownParams& p, const Memory<kR
                                             int64_t row_block, uint32_t live, int lane) {
   constexpr bool kCopy = kArm != RowsArm::kMathOnly;
   const int pieces = live != 0 ? m.shape.pieces : 1;
-  for (int piece = 0; piece < pieces; piece += kStagePieces) {
+  for (int piece = 0; piece < pieces; piece += Memory<kRun>::Layout::kPieces) {
     const uint32_t full = m.full(at.stage);
     barrier_wait(m.empty(at.stage), at.parity);
     __syncwarp();
     if (lane == 0) {
       if (kCopy && live != 0) {
-        barrier_arrive_expect(full, __popc(live) * stage_block_bytes(p.in, piece));
+        barrier_arrive_expect(full, __popc(live) * stage_block_bytes<typename Memory<kRun>::Layout>(p.in, piece));
       } else {
         barrier_arrive(full);
       }
     }
     __syncwarp();
     if (kCopy && lane < 4 && slab != nullptr) {
-      const PieceCopy copy(lane, p.rows, p.in, row_block, piece);
-      bulk_load(m.ring() + at.stage * kStageBytes + copy.stage_offset, slab + copy.slab_offset,
+      const PieceCopy<typename Memory<kRun>::Layout> copy(lane, p.rows, p.in, row_block, piece);
+      bulk_load(m.ring() + at.stage * Memory<kRun>::Layout::kBytes + copy.stage_offset, slab + copy.slab_offset,
                 copy.bytes, full);
     }
     at.advance(m.shape.stages);
@@ -316,14 +316,13 @@ constexpr RingKernel entry() {
 
 constexpr RingKernel kKernels[] = {
     entry<1, true, RowsArm::kServed>(),    entry<1, false, RowsArm::kServed>(),
-    entry<4, true, RowsArm::kServed>(),    entry<4, false, RowsArm::kServed>(),
-    entry<8, true, RowsArm::kServed>(),    entry<8, false, RowsArm::kServed>(),
+    entry<kMaxRun, true, RowsArm::kServed>(),    entry<kMaxRun, false, RowsArm::kServed>(),
     entry<1, true, RowsArm::kLoadOnly>(),  entry<1, false, RowsArm::kLoadOnly>(),
     entry<1, true, RowsArm::kMathOnly>(),  entry<1, false, RowsArm::kMathOnly>(),
 };
 
 int64_t control_bytes(int run) {
-  return run == 1 ? sizeof(Control<1>) : run == 4 ? sizeof(Control<4>) : sizeof(Control<8>);
+  return run == 1 ? sizeof(Control<1>) : sizeof(Control<kMaxRun>);
 }
 
 // Places of activations: all pairs of a token, or those of a run.
@@ -331,15 +330,8 @@ RingShape ring_shape(const Device& device, int run, int64_t in, int64_t top_k) {
   const bool dual = run == 1;
   return make_ring_shape(ring_dynamic_bytes(device, control_bytes(run)), in,
                          dual ? static_cast<int>(top_k) : run,
-                         dot_slots(dual) * dot_bytes(run, dual));
-}
-
-// 0: none fits.
-int longest_run(const Device& device, int64_t in) {
-  for (const int run : {8, 4}) {
-    if (ring_shape(device, run, in, 0).stages >= kMinStages) return run;
-  }
-  return 0;
+                         dot_slots(dual) * dot_bytes(run, dual),
+                         dual ? Stage<true>::kBytes : Stage<false>::kBytes);
 }
 
 }  // namespace
@@ -359,18 +351,18 @@ bool down_ring_fits(const Device& device, int64_t intermediate_size, int64_t top
 }
 
 bool down_ring_shares(const Device& device, int64_t intermediate_size) {
-  return device.compute_capability >= 90 && longest_run(device, intermediate_size) > 0;
+  return device.compute_capability >= 90 && ring_shape(device, kMaxRun, intermediate_size, 0).stages >= kMinStages;
 }
 
 Status down_ring(const Device& device, RowsArm arm, const DownParams& params,
                  const Launch& launch) {
-  const int run = params.dots != nullptr ? longest_run(device, params.in) : 1;
+  const int run = params.dots != nullptr ? kMaxRun : 1;
   const RingShape shape = ring_shape(device, run, params.in, params.top_k);
   const int64_t n_units = params.tokens * (params.rows / kRowBlock);
   const int64_t most = static_cast<int64_t>(kRingBlocksPerSm) * device.n_multiprocessors;
   const Grid grid{dim3(static_cast<unsigned>(n_units < most ? n_units : most)), dim3(kRingThreads),
                   static_cast<size_t>(ring_dynamic_bytes(device, control_bytes(run)))};
-  const bool full = params.in % (kStagePieces * kPieceColumns) == 0;
+  const bool full = params.in % (Stage<true>::kPieces * kPieceColumns) == 0;
   for (const RingKernel& k : kKernels) {
     if (k.arm == arm && k.run == run && k.full == full) {
       return launch_kernel(device, launch, grid, k.kernel, params, shape);

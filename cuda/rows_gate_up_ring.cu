@@ -114,21 +114,21 @@ __device__ __forceinline__ void produce(const GateUpParams& p, SharedControl<kRu
         if (kRun == 1) unit.operand = all_resident ? source.pair / top_k : 0;
       }
       slot = (slot + 1) % kUnitSlots;
-      for (int piece = 0; piece < m.shape.pieces; piece += kStagePieces) {
+      for (int piece = 0; piece < m.shape.pieces; piece += Memory<kRun>::Layout::kPieces) {
         const uint32_t full = m.full(at.stage);
         barrier_wait(m.empty(at.stage), at.parity);
         __syncwarp();
         if (lane == 0) {
           if (kCopy) {
-            barrier_arrive_expect(full, 2 * stage_block_bytes(p.in, piece));
+            barrier_arrive_expect(full, 2 * stage_block_bytes<typename Memory<kRun>::Layout>(p.in, piece));
           } else {
             barrier_arrive(full);
           }
         }
         __syncwarp();
         if (kCopy && lane < 4) {
-          const PieceCopy copy(lane, p.rows, p.in, row_block, piece);
-          bulk_load(m.ring() + at.stage * kStageBytes + copy.stage_offset, slab + copy.slab_offset,
+          const PieceCopy<typename Memory<kRun>::Layout> copy(lane, p.rows, p.in, row_block, piece);
+          bulk_load(m.ring() + at.stage * Memory<kRun>::Layout::kBytes + copy.stage_offset, slab + copy.slab_offset,
                     copy.bytes, full);
         }
         at.advance(m.shape.stages);
@@ -323,22 +323,21 @@ constexpr RingKernel entry() {
 
 constexpr RingKernel kKernels[] = {
     entry<1, true, RowsArm::kServed>(),    entry<1, false, RowsArm::kServed>(),
-    entry<4, true, RowsArm::kServed>(),    entry<4, false, RowsArm::kServed>(),
-    entry<8, true, RowsArm::kServed>(),    entry<8, false, RowsArm::kServed>(),
+    entry<kMaxRun, true, RowsArm::kServed>(),    entry<kMaxRun, false, RowsArm::kServed>(),
     entry<1, true, RowsArm::kLoadOnly>(),  entry<1, false, RowsArm::kLoadOnly>(),
     entry<1, true, RowsArm::kMathOnly>(),  entry<1, false, RowsArm::kMathOnly>(),
 };
 
 int64_t control_bytes(int run) {
-  return run == 1 ? sizeof(SharedControl<1>)
-                  : run == 4 ? sizeof(SharedControl<4>) : sizeof(SharedControl<8>);
+  return run == 1 ? sizeof(SharedControl<1>) : sizeof(SharedControl<kMaxRun>);
 }
 
 // operands: places wanted, the run at least.
 RingShape ring_shape(const Device& device, int run, int64_t in, int64_t operands) {
   const bool dual = run == 1;
   return make_ring_shape(ring_dynamic_bytes(device, control_bytes(run)), in,
-                         static_cast<int>(operands), dot_slots(dual) * dot_bytes(run, dual));
+                         static_cast<int>(operands), dot_slots(dual) * dot_bytes(run, dual),
+                         dual ? Stage<true>::kBytes : Stage<false>::kBytes);
 }
 
 struct Choice {
@@ -347,16 +346,13 @@ struct Choice {
 };
 
 Choice choose(const Device& device, RowsArm arm, int64_t in, int64_t tokens, int64_t n_pairs) {
-  constexpr int kEnoughStages = 3;
   constexpr int64_t kMostResident = 4;
-  const bool shared = tokens > 1 && n_pairs <= kMaxRoutedPairs && arm == RowsArm::kServed;
-  for (const int run : {8, 4}) {
-    if (!shared || (run == 8 && tokens <= 4)) continue;
-    const RingShape shape = ring_shape(device, run, in, run);
-    if (shape.stages >= kEnoughStages) return {run, shape};
+  if (tokens > 1 && n_pairs <= kMaxRoutedPairs && arm == RowsArm::kServed) {
+    const RingShape shape = ring_shape(device, kMaxRun, in, kMaxRun);
+    if (shape.stages >= kMinStages) return {kMaxRun, shape};
   }
   const RingShape shape = ring_shape(device, 1, in, tokens <= kMostResident ? tokens : 1);
-  return {1, shape.stages >= kEnoughStages ? shape : ring_shape(device, 1, in, 1)};
+  return {1, shape.stages >= kMinStages ? shape : ring_shape(device, 1, in, 1)};
 }
 
 }  // namespace
@@ -392,7 +388,7 @@ Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& param
   const int64_t most = static_cast<int64_t>(kRingBlocksPerSm) * device.n_multiprocessors;
   const Grid grid{dim3(static_cast<unsigned>(n_units < most ? n_units : most)), dim3(kRingThreads),
                   static_cast<size_t>(ring_dynamic_bytes(device, control_bytes(choice.run)))};
-  const bool full = params.in % (kStagePieces * kPieceColumns) == 0;
+  const bool full = params.in % (Stage<true>::kPieces * kPieceColumns) == 0;
   for (const RingKernel& k : kKernels) {
     if (k.arm == arm && k.run == choice.run && k.full == full) {
       return launch_kernel(device, launch, grid, k.kernel, params, choice.shape);

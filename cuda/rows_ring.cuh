@@ -5,8 +5,8 @@
 // What keeps memory busy is bytes in flight, and a ring in shared memory holds them however long
 // the arithmetic takes. A piece is 1024 columns of two blocks of 8 rows, so 8 tiles of each.
 // Consumer warp w takes tile w of every piece, which is one class of virtual lanes: its chains are
-// whole. A stage of the ring holds two pieces, so that a warp has two steps to overlap; it holds no
-// more, so that little is left to do when the last one arrives.
+// whole. A stage of the ring holds one or two pieces, no more, so that little is left to do when the
+// last one arrives.
 // Two blocks share an SM: the next kernel's can move in and prefetch when one of them is done.
 
 #include <cstddef>
@@ -54,11 +54,15 @@ inline constexpr int kPieceColumns = kLaneClasses * numerics::kV2TileColumns;
 inline constexpr int kPieceGroups = kPieceColumns / numerics::kGroupValues;
 inline constexpr int kPieceCodeBytes = kLaneClasses * numerics::kV2TileCodeBytes;
 inline constexpr int kPieceScaleBytes = kLaneClasses * numerics::kV2TileScaleBytes;
-inline constexpr int kStagePieces = 2;
-// Codes of both blocks, then scales of both.
-inline constexpr int kBlockCodeBytes = kStagePieces * kPieceCodeBytes;
-inline constexpr int kBlockScaleBytes = kStagePieces * kPieceScaleBytes;
-inline constexpr int kStageBytes = 2 * (kBlockCodeBytes + kBlockScaleBytes);
+
+// A stage: codes of both blocks, then scales of both.
+template <bool kDual>
+struct Stage {
+  static constexpr int kPieces = 2;
+  static constexpr int kBlockCodeBytes = kPieces * kPieceCodeBytes;
+  static constexpr int kBlockScaleBytes = kPieces * kPieceScaleBytes;
+  static constexpr int kBytes = 2 * (kBlockCodeBytes + kBlockScaleBytes);
+};
 
 __host__ __device__ constexpr int pieces_of(int64_t in) {
   return static_cast<int>((in + kPieceColumns - 1) / kPieceColumns);
@@ -76,6 +80,9 @@ inline constexpr int kZeroBytes = 32;
 // Units of work on their way from the producer to consumers and finisher: the producer is at most
 // all stages and all dot slots ahead of the finisher.
 inline constexpr int kUnitSlots = 32;
+// Most pairs that share one read and one decode of their weights. Eight were no faster: the tensor
+// cores then have as much to do as everything else.
+inline constexpr int kMaxRun = 4;
 static_assert(kUnitSlots > kMaxStages + kMaxDotSlots + 1);
 
 struct RingControl {
@@ -103,17 +110,18 @@ __host__ __device__ constexpr int lane_sums(int operands, bool dual) {
   return dual ? 2 : 2 * operands;
 }
 __host__ __device__ constexpr int dot_slots(bool dual) {
-  return dual ? kMaxDotSlots : 1;
+  return dual ? kMaxDotSlots : 2;
 }
 __host__ __device__ constexpr int dot_bytes(int operands, bool dual) {
   return kConsumerWarps * 32 * lane_sums(operands, dual) * 4;
 }
 
-inline RingShape make_ring_shape(int64_t dynamic_bytes, int64_t in, int operands, int all_dot_bytes) {
+inline RingShape make_ring_shape(int64_t dynamic_bytes, int64_t in, int operands, int all_dot_bytes,
+                                 int stage_bytes) {
   RingShape shape{0, operands, pieces_of(in)};
   const int64_t rest = dynamic_bytes - kZeroBytes - 128 - all_dot_bytes -
                        int64_t{operands} * operand_bytes(shape.pieces);
-  const int64_t stages = rest / kStageBytes;
+  const int64_t stages = rest / stage_bytes;
   shape.stages = static_cast<int>(stages < kMaxStages ? stages : kMaxStages);
   return shape;
 }
@@ -123,6 +131,7 @@ inline RingShape make_ring_shape(int64_t dynamic_bytes, int64_t in, int operands
 // Addresses in shared memory; `begin` is that of the dynamic part.
 template <int kOperands, bool kDual>
 struct RingMemory {
+  using Layout = Stage<kDual>;
   uint32_t begin;
   uint32_t control;
   RingShape shape;
@@ -164,6 +173,7 @@ struct RingMemory {
 
 // What one lane copies into a stage that begins with `piece`: lanes 0 and 1 copy codes, lanes 2 and
 // 3 scales, of block lane % 2.
+template <class Layout>
 struct PieceCopy {
   uint32_t bytes;
   uint32_t stage_offset;
@@ -173,20 +183,21 @@ struct PieceCopy {
                                        int piece) {
     const bool scales = lane >= 2;
     const int block = lane % 2;
-    const uint32_t most = scales ? kBlockScaleBytes : kBlockCodeBytes;
+    const uint32_t most = scales ? Layout::kBlockScaleBytes : Layout::kBlockCodeBytes;
     const uint32_t all = static_cast<uint32_t>(scales ? in / 2 : in * 4);
-    const uint32_t begin = static_cast<uint32_t>(piece) * (most / kStagePieces);
+    const uint32_t begin = static_cast<uint32_t>(piece) * (most / Layout::kPieces);
     bytes = min(most, all - begin);
-    stage_offset = (scales ? 2 * kBlockCodeBytes : 0) + block * most;
+    stage_offset = (scales ? 2 * Layout::kBlockCodeBytes : 0) + block * most;
     slab_offset = begin + (scales ? LayoutV2::row_block_scales(rows, in, row_block)
                                   : LayoutV2::row_block_codes(in, row_block));
   }
 };
 
 // Bytes of one block, codes and scales, in a stage that begins with `piece`.
+template <class Layout>
 __device__ __forceinline__ uint32_t stage_block_bytes(int64_t in, int piece) {
   const int64_t columns =
-      min(in - int64_t{piece} * kPieceColumns, int64_t{kStagePieces} * kPieceColumns);
+      min(in - int64_t{piece} * kPieceColumns, int64_t{Layout::kPieces} * kPieceColumns);
   return static_cast<uint32_t>(columns * (kPieceCodeBytes + kPieceScaleBytes) / kPieceColumns);
 }
 
@@ -196,6 +207,7 @@ __device__ __forceinline__ uint32_t stage_block_bytes(int64_t in, int piece) {
 
 // In the last piece a class may have no tile, or half a tile; its groups then count for nothing:
 // zero scales here, and activations of zero with d = -0, because acc + -0 is acc whatever it is.
+template <class Layout>
 struct LanePlaces {
   uint32_t codes;   // offset of the lane's group in block 0
   uint32_t scales;  // of the scales of the two groups whose sums the lane gets, in block 0
@@ -211,7 +223,7 @@ struct LanePlaces {
     const bool half = groups == 2;
     codes = lane_class * numerics::kV2TileCodeBytes +
             (half ? 2 * r + pair : lane) * numerics::kGroupCodeBytes;
-    scales = 2 * kBlockCodeBytes + lane_class * numerics::kV2TileScaleBytes +
+    scales = 2 * Layout::kBlockCodeBytes + lane_class * numerics::kV2TileScaleBytes +
              (half ? r * 4 : r * 8 + pair * 4);
     mask = 2 * pair < groups ? 0xFFFFFFFFu : 0;
   }
@@ -219,7 +231,7 @@ struct LanePlaces {
 
 #if __CUDA_ARCH__ >= 900
 
-template <RowsArm kArm, int kScaleWords>
+template <RowsArm kArm, class Layout, int kScaleWords>
 __device__ __forceinline__ TilePair<kScaleWords> load_tiles(uint32_t codes, uint32_t scales,
                                                             uint32_t seed) {
   TilePair<kScaleWords> w;
@@ -234,10 +246,10 @@ __device__ __forceinline__ TilePair<kScaleWords> load_tiles(uint32_t codes, uint
   } else {
 #pragma unroll
     for (int b = 0; b < 2; ++b)
-      w.codes[b] = load_shared_u32x4(codes + b * kBlockCodeBytes);
+      w.codes[b] = load_shared_u32x4(codes + b * Layout::kBlockCodeBytes);
 #pragma unroll
     for (int i = 0; i < kScaleWords; ++i)
-      w.scales[i] = load_shared(scales + i * kBlockScaleBytes);
+      w.scales[i] = load_shared(scales + i * Layout::kBlockScaleBytes);
   }
   return w;
 }
@@ -251,14 +263,16 @@ inline constexpr int kEndOfUnits = -1;
 template <bool kFull, RowsArm kArm, class BeginUnit>
 __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, true>& m, int warp,
                                              int lane, BeginUnit begin_unit) {
+  using Layout = Stage<true>;
+  using Places = LanePlaces<Layout>;
   const int t = lane % 4, column = lane / 4;
   const bool second = t >= 2;
   const MmaConstants k = MmaConstants::make();
   const uint32_t ring = opaque(m.ring());
-  LanePlaces places(in, warp, lane, false), last(in, warp, lane, true);
+  Places places(in, warp, lane, false), last(in, warp, lane, true);
   if (second) {
-    places.scales += kBlockScaleBytes;
-    last.scales += kBlockScaleBytes;
+    places.scales += Layout::kBlockScaleBytes;
+    last.scales += Layout::kBlockScaleBytes;
   }
   // The lane of B that holds activations for its column, and the sums' own groups.
   const bool active = column % 4 == t;
@@ -275,14 +289,14 @@ __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, tru
       uint32_t x_at = active ? (column < 4 ? operand[0] : operand[1]) + x_first : m.zeros();
       uint32_t d_at = (second ? operand[1] : operand[0]) + d_first;
       // A full stage of which kPieces pieces hold weights; `l` is for the last of them.
-      const auto stage_step = [&](auto stage_pieces, const LanePlaces& l) {
+      const auto stage_step = [&](auto stage_pieces, const Places& l) {
         constexpr int kPieces = decltype(stage_pieces)::value;
-        const uint32_t stage = ring + at.stage * kStageBytes;
+        const uint32_t stage = ring + at.stage * Layout::kBytes;
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) {
-          const LanePlaces& from = i == kPieces - 1 ? l : places;
+          const Places& from = i == kPieces - 1 ? l : places;
           TilePair<1> w =
-              load_tiles<kArm, 1>(stage + from.codes + i * kPieceCodeBytes,
+              load_tiles<kArm, Layout, 1>(stage + from.codes + i * kPieceCodeBytes,
                                   stage + from.scales + i * kPieceScaleBytes, x_at + i);
           if (!kFull) w.scales[0] &= from.mask;
           if (i == kPieces - 1) {
@@ -301,20 +315,20 @@ __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, tru
           d_at += kPieceGroups * 4;
         }
       };
-      constexpr std::integral_constant<int, kStagePieces> kWhole;
+      constexpr std::integral_constant<int, Layout::kPieces> kWhole;
       int left = pieces;
       if constexpr (kFull) {
         for (;;) {
           stage_step(kWhole, places);
-          if ((left -= kStagePieces) == 0) break;
+          if ((left -= Layout::kPieces) == 0) break;
           barrier_wait(m.full(at.stage), at.parity);
         }
       } else {
-        for (; left > kStagePieces; left -= kStagePieces) {
+        for (; left > Layout::kPieces; left -= Layout::kPieces) {
           stage_step(kWhole, places);
           barrier_wait(m.full(at.stage), at.parity);
         }
-        if (left == kStagePieces) {
+        if (left == Layout::kPieces) {
           stage_step(kWhole, last);
         } else {
           stage_step(std::integral_constant<int, 1>{}, last);
@@ -362,10 +376,12 @@ template <int kRun, bool kFull, RowsArm kArm, class BeginUnit>
 __device__ __forceinline__ void consume_shared(int64_t in, const RingMemory<kRun, false>& m,
                                                int warp, int lane, BeginUnit begin_unit) {
   constexpr int kPairs = kRun / 2;
+  using Layout = Stage<false>;
+  using Places = LanePlaces<Layout>;
   const int t = lane % 4, column = lane / 4;
   const MmaConstants k = MmaConstants::make();
   const uint32_t ring = opaque(m.ring());
-  const LanePlaces places(in, warp, lane, false), last(in, warp, lane, true);
+  const Places places(in, warp, lane, false), last(in, warp, lane, true);
   const bool active = column % 4 == t;
   const uint32_t stride = 2 * operand_bytes(m.shape.pieces);  // from a lane's operand to its next
   const uint32_t x_first =
@@ -384,29 +400,25 @@ __device__ __forceinline__ void consume_shared(int64_t in, const RingMemory<kRun
       const auto all_steps = [&](auto operands) {
         constexpr int kOperands = decltype(operands)::value;
         for (int left = pieces;;) {
-          const uint32_t stage = ring + at.stage * kStageBytes;
-          const int here = min(left, kStagePieces);
+          const uint32_t stage = ring + at.stage * Layout::kBytes;
+          const int here = min(left, Layout::kPieces);
           left -= here;
+          // Rolled up: two steps at once have more operands than there are registers.
 #pragma unroll 1
           for (int i = 0; i < here; ++i) {
-            const bool is_last = !kFull && left == 0 && i == here - 1;
-            const LanePlaces& from = is_last ? last : places;
-            TilePair<2> w = load_tiles<kArm, 2>(stage + from.codes + i * kPieceCodeBytes,
-                                                stage + from.scales + i * kPieceScaleBytes,
-                                                d_at + i);
+            const bool releases = i == here - 1;
+            const bool is_last = !kFull && releases && left == 0;
+            TilePair<2> w = load_tiles<kArm, Layout, 2>(
+                stage + (is_last ? last.codes : places.codes) + i * kPieceCodeBytes,
+                stage + (is_last ? last.scales : places.scales) + i * kPieceScaleBytes, d_at);
             if (is_last) w.scales[0] &= last.mask, w.scales[1] &= last.mask;
-            if (i == here - 1) {
+            if (releases) {
               __syncwarp();
               if (lane == 0) barrier_arrive(m.empty(at.stage));
             }
-            if constexpr (kArm == RowsArm::kLoadOnly) {
-              acc[0][0] = __uint_as_float(__float_as_uint(acc[0][0]) ^ fold(w.codes[0]) ^
-                                          fold(w.codes[1]) ^ w.scales[0] ^ w.scales[1]);
-            } else {
-              step_shared<kOperands>(
-                  k, w, [&](int j, int h) { return load_shared_u32x4(x_at + j * x_stride + 16 * h); },
-                  [&](int j) { return load_shared_f32x2(d_at + j * stride); }, acc);
-            }
+            step_shared<kOperands>(
+                k, w, [&](int j, int h) { return load_shared_u32x4(x_at + j * x_stride + 16 * h); },
+                [&](int j) { return load_shared_f32x2(d_at + j * stride); }, acc);
             x_at += x_step;
             d_at += kPieceGroups * 4;
           }
@@ -417,8 +429,6 @@ __device__ __forceinline__ void consume_shared(int64_t in, const RingMemory<kRun
       };
       if (count <= 2) {
         all_steps(std::integral_constant<int, 2>{});
-      } else if (kRun == 4 || count <= 4) {
-        all_steps(std::integral_constant<int, 4>{});
       } else {
         all_steps(std::integral_constant<int, kRun>{});
       }

@@ -46,28 +46,44 @@ __device__ __forceinline__ void copy_operands(const Memory& m, const int8_t* q, 
   }
 }
 
-// The same from activations that are not quantised yet.
+// The same from activations that are not quantised yet. The loop is short, because every block runs
+// it out of a cold instruction cache, and one load ahead.
 template <class Type, class Memory, class RowOf>
 __device__ __forceinline__ void quantize_operands(const Memory& m, const ActivationSource& source,
                                                   int64_t in, int count, RowOf row_of) {
-  using Storage = typename Type::Storage;
   const int columns = m.shape.pieces * kPieceColumns;
-  for (int i = 0; i < count; ++i) {
-    const Storage* row = static_cast<const Storage*>(source.x) + row_of(i) * source.stride;
-    const uint32_t place = m.operand(i);
-    // Warps are whole: `columns` is a multiple of 32 lanes' worth.
-    for (int lane_of_row = static_cast<int>(threadIdx.x); lane_of_row * kQ8LaneColumns < columns;
-         lane_of_row += kOperandThreads) {
-      const int column = lane_of_row * kQ8LaneColumns;
-      const bool exists = column < in;
-      float x[kQ8LaneColumns] = {};
-      if (exists) load_q8_lane<Type>(row + column, x);
-      const Q8Lane lane = quantize_lane(x, true, lane_of_row);
-      store_shared(place + column, lane.q);
-      if (lane_of_row % kQ8LanesPerGroup == 0) {
-        store_shared(place + columns + lane_of_row / kQ8LanesPerGroup * 4,
-                     exists ? lane.d : -0.0f);
-      }
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto load = [&](int row, int column) {
+    Q8LaneLoad<Type> x{};
+    if (row < count && column < in) {
+      x.load(static_cast<const typename Type::Storage*>(source.x) + row_of(row) * source.stride +
+             column);
+    }
+    return x;
+  };
+  // Warps are whole: `columns` is a multiple of 32 lanes' worth.
+  int row = 0, column = thread * kQ8LaneColumns;
+  const auto settle = [&] {
+    while (row < count && column >= columns)
+      column = thread * kQ8LaneColumns, ++row;
+  };
+  settle();
+  Q8LaneLoad<Type> next = load(row, column);
+#pragma unroll 1
+  while (row < count) {
+    const Q8LaneLoad<Type> now = next;
+    const int at = column;
+    const uint32_t place = m.operand(row);
+    column += kOperandThreads * kQ8LaneColumns;
+    settle();
+    next = load(row, column);
+    float x[kQ8LaneColumns];
+    now.widen(x);
+    const int lane_of_row = at / kQ8LaneColumns;
+    const Q8Lane lane = quantize_lane(x, true, lane_of_row);
+    store_shared(place + at, lane.q);
+    if (lane_of_row % kQ8LanesPerGroup == 0) {
+      store_shared(place + columns + lane_of_row / kQ8LanesPerGroup * 4, at < in ? lane.d : -0.0f);
     }
   }
 }

@@ -32,11 +32,12 @@ __global__ void __launch_bounds__(kThreads) quantize_q8_kernel(Q8Params p) {
   const int64_t column = lane_of_row * kQ8LaneColumns;
   const bool exists = column < p.columns;
   for (int64_t row = blockIdx.y; row < p.rows; row += gridDim.y) {
-    float x[kQ8LaneColumns] = {};
+    Q8LaneLoad<Type> loaded{};
     if (exists) {
-      load_q8_lane<Type>(
-          static_cast<const typename Type::Storage*>(p.x) + row * p.x_stride + column, x);
+      loaded.load(static_cast<const typename Type::Storage*>(p.x) + row * p.x_stride + column);
     }
+    float x[kQ8LaneColumns];
+    loaded.widen(x);
     const Q8Lane lane = quantize_lane(x, p.lane_major, static_cast<int>(lane_of_row % 4));
     if (!exists) continue;
     *reinterpret_cast<uint2*>(p.q + row * p.columns + column) = lane.q;
