@@ -58,6 +58,14 @@ __device__ __forceinline__ uint32_t opaque(uint32_t value) {
   return __shfl_sync(0xFFFFFFFFu, value, 0);
 }
 
+// The thread's index, read here and now: what is computed from it is not kept in registers across
+// the loop around.
+__device__ __forceinline__ int thread_index_here() {
+  int v;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v));
+  return v;
+}
+
 // Weights are read once: they should not push activations out of L1.
 __device__ __forceinline__ uint4 load_streaming(const uint4* p) {
   uint4 v;

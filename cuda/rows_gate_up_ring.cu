@@ -55,6 +55,12 @@ struct UnitRange {
   }
 };
 
+// Whether shared memory has a place for every token.
+template <int kRun>
+__device__ __forceinline__ bool all_resident(const GateUpParams& p, const Memory<kRun>& m) {
+  return kRun == 1 && p.n_pairs <= m.shape.operands * p.top_k;
+}
+
 // What lane i of the producer knows of pair i of a run.
 struct Source {
   int pair;
@@ -73,7 +79,7 @@ __device__ __forceinline__ void produce(const GateUpParams& p, SharedControl<kRu
   constexpr bool kCopy = kArm != RowsArm::kMathOnly;
   const uint32_t row_blocks = static_cast<uint32_t>(p.rows / kRowBlock);
   const int top_k = static_cast<int>(p.top_k);
-  const bool all_resident = kRun == 1 && p.n_pairs <= int64_t{m.shape.operands} * top_k;
+  const bool resident = all_resident<kRun>(p, m);
   bool waited = !p.prefetch;
   int run = static_cast<int>(range.begin / row_blocks);
   uint32_t row_block = static_cast<uint32_t>(range.begin - int64_t{run} * row_blocks);
@@ -111,7 +117,7 @@ __device__ __forceinline__ void produce(const GateUpParams& p, SharedControl<kRu
         unit.pair[lane] = source.pair;
         unit.scale[0][lane] = source.gate.scale;
         unit.scale[1][lane] = source.up.scale;
-        if (kRun == 1) unit.operand = all_resident ? source.pair / top_k : 0;
+        if (kRun == 1) unit.operand = resident ? source.pair / top_k : 0;
       }
       slot = (slot + 1) % kUnitSlots;
       for (int piece = 0; piece < m.shape.pieces; piece += Memory<kRun>::Layout::kPieces) {
@@ -153,20 +159,23 @@ __device__ __forceinline__ void produce(const GateUpParams& p, SharedControl<kRu
 template <int kRun, bool kFull, RowsArm kArm>
 __device__ __forceinline__ void consume(const GateUpParams& p, const SharedControl<kRun>& c,
                                         const Memory<kRun>& m, int warp, int lane) {
-  const int top_k = static_cast<int>(p.top_k);
-  const int tokens = static_cast<int>(p.n_pairs / p.top_k);
-  const bool all_resident = kRun == 1 && tokens <= m.shape.operands;
+  constexpr int kNever = -2;
   int run = -1;
-  if (kArm != RowsArm::kLoadOnly && all_resident) {
-    load_operands(m, p.source, p.q, p.d, p.in, tokens, [](int i) { return int64_t{i}; });
+  if (kArm == RowsArm::kLoadOnly) {
+    run = kNever;
+  } else if (all_resident<kRun>(p, m)) {
+    run = kNever;
+    load_operands(m, p.source, p.q, p.d, p.in, static_cast<int>(p.n_pairs / p.top_k),
+                  [](int i) { return int64_t{i}; });
   }
   const auto begin = [&](const Unit<kRun>& unit) {
     if (unit.count == 0) return kEndOfUnits;
-    if (kArm != RowsArm::kLoadOnly && !all_resident && unit.run != run) {
+    if (unit.run != run && run != kNever) {
       run = unit.run;
       named_sync(kConsumerBarrier, kOperandThreads);
-      load_operands(m, p.source, p.q, p.d, p.in, unit.count,
-                    [&](int i) { return int64_t{unit.pair[i] / top_k}; });
+      load_operands(m, p.source, p.q, p.d, p.in, unit.count, [&](int i) {
+        return int64_t{unit.pair[i] / static_cast<int>(p.top_k)};
+      });
     }
     return m.shape.pieces;
   };

@@ -136,15 +136,15 @@ struct RingMemory {
   uint32_t control;
   RingShape shape;
 
-  __device__ __forceinline__ uint32_t zeros() const { return begin; }
-  __device__ __forceinline__ uint32_t operand(int i) const {
-    return begin + kZeroBytes + i * operand_bytes(shape.pieces);
-  }
   __device__ __forceinline__ uint32_t dots(int slot) const {
-    return operand(shape.operands) + slot * dot_bytes(kOperands, kDual);
+    return begin + slot * dot_bytes(kOperands, kDual);
+  }
+  __device__ __forceinline__ uint32_t zeros() const { return dots(dot_slots(kDual)); }
+  __device__ __forceinline__ uint32_t operand(int i) const {
+    return zeros() + kZeroBytes + i * operand_bytes(shape.pieces);
   }
   __device__ __forceinline__ uint32_t ring() const {
-    return (dots(dot_slots(kDual)) + 127) / 128 * 128;
+    return (operand(shape.operands) + 127) / 128 * 128;
   }
   __device__ __forceinline__ uint32_t full(int stage) const {
     return control + offsetof(RingControl, full) + stage * 8;
@@ -207,13 +207,14 @@ __device__ __forceinline__ uint32_t stage_block_bytes(int64_t in, int piece) {
 
 // In the last piece a class may have no tile, or half a tile; its groups then count for nothing:
 // zero scales here, and activations of zero with d = -0, because acc + -0 is acc whatever it is.
+// One word, because consumers are short of registers: the offset of the lane's group in the codes
+// of block 0, that of the scales of the two groups whose sums it gets, and whether those count.
 template <class Layout>
-struct LanePlaces {
-  uint32_t codes;   // offset of the lane's group in block 0
-  uint32_t scales;  // of the scales of the two groups whose sums the lane gets, in block 0
-  uint32_t mask;    // of the scale bytes
-
-  __device__ __forceinline__ LanePlaces(int64_t in, int lane_class, int lane, bool last_piece) {
+class LanePlaces {
+ public:
+  // `of_block`: whose scales
+  __device__ __forceinline__ LanePlaces(int64_t in, int lane_class, int lane, int of_block,
+                                        bool last_piece) {
     const int r = lane / 4, pair = lane % 2;
     int groups = 4;
     if (last_piece) {
@@ -221,12 +222,23 @@ struct LanePlaces {
       groups = min(max(static_cast<int>(in / numerics::kGroupValues) - 4 * tile, 0), 4);
     }
     const bool half = groups == 2;
-    codes = lane_class * numerics::kV2TileCodeBytes +
-            (half ? 2 * r + pair : lane) * numerics::kGroupCodeBytes;
-    scales = 2 * Layout::kBlockCodeBytes + lane_class * numerics::kV2TileScaleBytes +
-             (half ? r * 4 : r * 8 + pair * 4);
-    mask = 2 * pair < groups ? 0xFFFFFFFFu : 0;
+    const uint32_t codes = lane_class * numerics::kV2TileCodeBytes +
+                           (half ? 2 * r + pair : lane) * numerics::kGroupCodeBytes;
+    const uint32_t scales = 2 * Layout::kBlockCodeBytes + of_block * Layout::kBlockScaleBytes +
+                            lane_class * numerics::kV2TileScaleBytes +
+                            (half ? r * 4 : r * 8 + pair * 4);
+    word_ = codes | scales << 16 | (2 * pair < groups ? 0x80000000u : 0);
   }
+  __device__ __forceinline__ uint32_t codes() const { return word_ & 0xFFFF; }
+  __device__ __forceinline__ uint32_t scales() const { return word_ >> 16 & 0x7FFF; }
+  // Of the scale bytes.
+  __device__ __forceinline__ uint32_t mask() const {
+    return static_cast<uint32_t>(static_cast<int32_t>(word_) >> 31);
+  }
+
+ private:
+  static_assert(Layout::kBytes <= 0x8000);
+  uint32_t word_;
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -269,11 +281,9 @@ __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, tru
   const bool second = t >= 2;
   const MmaConstants k = MmaConstants::make();
   const uint32_t ring = opaque(m.ring());
-  Places places(in, warp, lane, false), last(in, warp, lane, true);
-  if (second) {
-    places.scales += Layout::kBlockScaleBytes;
-    last.scales += Layout::kBlockScaleBytes;
-  }
+  const Places places(in, warp, lane, second ? 1 : 0, false);
+  const Places last(in, warp, lane, second ? 1 : 0, true);
+  const uint32_t codes = places.codes(), scales = places.scales();
   // The lane of B that holds activations for its column, and the sums' own groups.
   const bool active = column % 4 == t;
   const uint32_t x_first = (4 * warp + t) * numerics::kGroupValues;
@@ -288,17 +298,17 @@ __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, tru
     if (pieces > 0) {
       uint32_t x_at = active ? (column < 4 ? operand[0] : operand[1]) + x_first : m.zeros();
       uint32_t d_at = (second ? operand[1] : operand[0]) + d_first;
-      // A full stage of which kPieces pieces hold weights; `l` is for the last of them.
-      const auto stage_step = [&](auto stage_pieces, const Places& l) {
+      // A full stage of which kPieces pieces hold weights.
+      const auto stage_step = [&](auto stage_pieces, bool is_last) {
         constexpr int kPieces = decltype(stage_pieces)::value;
         const uint32_t stage = ring + at.stage * Layout::kBytes;
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) {
-          const Places& from = i == kPieces - 1 ? l : places;
-          TilePair<1> w =
-              load_tiles<kArm, Layout, 1>(stage + from.codes + i * kPieceCodeBytes,
-                                  stage + from.scales + i * kPieceScaleBytes, x_at + i);
-          if (!kFull) w.scales[0] &= from.mask;
+          const bool partial = !kFull && is_last && i == kPieces - 1;
+          TilePair<1> w = load_tiles<kArm, Layout, 1>(
+              stage + (partial ? last.codes() : codes) + i * kPieceCodeBytes,
+              stage + (partial ? last.scales() : scales) + i * kPieceScaleBytes, x_at + i);
+          if (partial) w.scales[0] &= last.mask();
           if (i == kPieces - 1) {
             __syncwarp();
             if (lane == 0) barrier_arrive(m.empty(at.stage));
@@ -319,19 +329,19 @@ __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, tru
       int left = pieces;
       if constexpr (kFull) {
         for (;;) {
-          stage_step(kWhole, places);
+          stage_step(kWhole, false);
           if ((left -= Layout::kPieces) == 0) break;
           barrier_wait(m.full(at.stage), at.parity);
         }
       } else {
         for (; left > Layout::kPieces; left -= Layout::kPieces) {
-          stage_step(kWhole, places);
+          stage_step(kWhole, false);
           barrier_wait(m.full(at.stage), at.parity);
         }
         if (left == Layout::kPieces) {
-          stage_step(kWhole, last);
+          stage_step(kWhole, true);
         } else {
-          stage_step(std::integral_constant<int, 1>{}, last);
+          stage_step(std::integral_constant<int, 1>{}, true);
         }
       }
     } else if (pieces == 0) {
@@ -380,8 +390,9 @@ __device__ __forceinline__ void consume_shared(int64_t in, const RingMemory<kRun
   using Places = LanePlaces<Layout>;
   const int t = lane % 4, column = lane / 4;
   const MmaConstants k = MmaConstants::make();
-  const uint32_t ring = opaque(m.ring());
-  const Places places(in, warp, lane, false), last(in, warp, lane, true);
+  const uint32_t ring = m.ring();
+  const Places places(in, warp, lane, 0, false), last(in, warp, lane, 0, true);
+  const uint32_t codes = places.codes(), scales = places.scales();
   const bool active = column % 4 == t;
   const uint32_t stride = 2 * operand_bytes(m.shape.pieces);  // from a lane's operand to its next
   const uint32_t x_first =
@@ -409,9 +420,9 @@ __device__ __forceinline__ void consume_shared(int64_t in, const RingMemory<kRun
             const bool releases = i == here - 1;
             const bool is_last = !kFull && releases && left == 0;
             TilePair<2> w = load_tiles<kArm, Layout, 2>(
-                stage + (is_last ? last.codes : places.codes) + i * kPieceCodeBytes,
-                stage + (is_last ? last.scales : places.scales) + i * kPieceScaleBytes, d_at);
-            if (is_last) w.scales[0] &= last.mask, w.scales[1] &= last.mask;
+                stage + (is_last ? last.codes() : codes) + i * kPieceCodeBytes,
+                stage + (is_last ? last.scales() : scales) + i * kPieceScaleBytes, d_at);
+            if (is_last) w.scales[0] &= last.mask(), w.scales[1] &= last.mask();
             if (releases) {
               __syncwarp();
               if (lane == 0) barrier_arrive(m.empty(at.stage));

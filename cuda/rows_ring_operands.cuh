@@ -22,7 +22,7 @@ __device__ __forceinline__ void copy_operands(const Memory& m, const int8_t* q, 
   const int groups = columns / static_cast<int>(numerics::kGroupValues);
   const int own_columns = static_cast<int>(in);
   const int own_groups = own_columns / static_cast<int>(numerics::kGroupValues);
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_index_here();
   for (int first = 0; first < count; first += kBatch) {
     for (int i = thread; 16 * i < columns || i < groups; i += kOperandThreads) {
       uint4 x[kBatch];
@@ -52,7 +52,7 @@ template <class Type, class Memory, class RowOf>
 __device__ __forceinline__ void quantize_operands(const Memory& m, const ActivationSource& source,
                                                   int64_t in, int count, RowOf row_of) {
   const int columns = m.shape.pieces * kPieceColumns;
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_index_here();
   const auto load = [&](int row, int column) {
     Q8LaneLoad<Type> x{};
     if (row < count && column < in) {
