@@ -94,7 +94,8 @@ RowsChoice choose_rows(const Device& device, const RowsShape& shape, int64_t tok
   choice.down_variant = MEMRA_ROWS_ILP;
   if (is_v2(shape.down_format)) {
     choice.down_variant = MEMRA_ROWS_LANE_MAJOR;
-    if (!down_ring_fits(device, shape.intermediate_size, shape.top_k)) choice.down_variant |= MEMRA_ROWS_PACK;
+    if (!down_ring_fits(device, shape.intermediate_size, shape.top_k))
+      choice.down_variant |= MEMRA_ROWS_PACK;
   }
   if (shared) choice.down_variant |= MEMRA_ROWS_ORD;
   return choice;
@@ -191,8 +192,7 @@ bool rows_layer_fits(const Device& device, const RowsLayerArgs& args) {
          down_uses_ring(device, down.format, down.intermediate_size, down.top_k, down.variant) &&
          gate_up_ring_routes(device, gate_up.hidden_size, gate_up.tokens, n_pairs,
                              args.pairs.n_local_experts) &&
-         (gate_up.tokens <= kMaxSeparateTokens ||
-          down_ring_shares(device, down.intermediate_size));
+         (gate_up.tokens <= kMaxSeparateTokens || down_ring_shares(device, down.intermediate_size));
 }
 
 Status rows_layer(const Device& device, const RowsLayerArgs& args, const Launch& first,

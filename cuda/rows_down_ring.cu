@@ -18,7 +18,7 @@ namespace {
 
 template <int kRun>
 struct Unit {
-  int32_t count;  // of pairs; 0: no more
+  int32_t count;      // of pairs; 0: no more
   int32_t row_block;  // the first of two
   int32_t run;
   int32_t pair[kRun];
@@ -71,7 +71,8 @@ __device__ __forceinline__ void fill_stages(const DownParams& p, const Memory<kR
     __syncwarp();
     if (lane == 0) {
       if (kCopy && live != 0) {
-        barrier_arrive_expect(full, __popc(live) * stage_block_bytes<typename Memory<kRun>::Layout>(p.in, piece));
+        barrier_arrive_expect(
+            full, __popc(live) * stage_block_bytes<typename Memory<kRun>::Layout>(p.in, piece));
       } else {
         barrier_arrive(full);
       }
@@ -79,8 +80,8 @@ __device__ __forceinline__ void fill_stages(const DownParams& p, const Memory<kR
     __syncwarp();
     if (kCopy && lane < 4 && slab != nullptr) {
       const PieceCopy<typename Memory<kRun>::Layout> copy(lane, p.rows, p.in, row_block, piece);
-      bulk_load(m.ring() + at.stage * Memory<kRun>::Layout::kBytes + copy.stage_offset, slab + copy.slab_offset,
-                copy.bytes, full);
+      bulk_load(m.ring() + at.stage * Memory<kRun>::Layout::kBytes + copy.stage_offset,
+                slab + copy.slab_offset, copy.bytes, full);
     }
     at.advance(m.shape.stages);
   }
@@ -113,8 +114,8 @@ __device__ __forceinline__ void produce(const DownParams& p, Control<1>& c, cons
       const uint32_t live = __ballot_sync(~0u, plane.slab != nullptr) & 3u;
       const float scale1 = __shfl_sync(~0u, plane.scale, 1);
       if (lane == 0) {
-        c.units[slot] = {static_cast<int>(token), static_cast<int>(row_block), s, live,
-                         {plane.scale, scale1}};
+        c.units[slot] = {
+            static_cast<int>(token), static_cast<int>(row_block), s, live, {plane.scale, scale1}};
       }
       slot = (slot + 1) % kUnitSlots;
       fill_stages<kArm, 1>(p, m, at, plane.slab, row_block, live, lane);
@@ -201,8 +202,8 @@ __device__ __forceinline__ void consume_runs(const DownParams& p, const Control<
 }
 
 template <RowsArm kArm>
-__device__ __forceinline__ void finish(const DownParams& p, const Control<1>& c,
-                                       const Memory<1>& m, int lane) {
+__device__ __forceinline__ void finish(const DownParams& p, const Control<1>& c, const Memory<1>& m,
+                                       int lane) {
   float y = 0.0f;
   for (uint32_t i = 0;; ++i) {
     const uint32_t slot = i % dot_slots(true);
@@ -315,10 +316,10 @@ constexpr RingKernel entry() {
 }
 
 constexpr RingKernel kKernels[] = {
-    entry<1, true, RowsArm::kServed>(),    entry<1, false, RowsArm::kServed>(),
-    entry<kMaxRun, true, RowsArm::kServed>(),    entry<kMaxRun, false, RowsArm::kServed>(),
-    entry<1, true, RowsArm::kLoadOnly>(),  entry<1, false, RowsArm::kLoadOnly>(),
-    entry<1, true, RowsArm::kMathOnly>(),  entry<1, false, RowsArm::kMathOnly>(),
+    entry<1, true, RowsArm::kServed>(),       entry<1, false, RowsArm::kServed>(),
+    entry<kMaxRun, true, RowsArm::kServed>(), entry<kMaxRun, false, RowsArm::kServed>(),
+    entry<1, true, RowsArm::kLoadOnly>(),     entry<1, false, RowsArm::kLoadOnly>(),
+    entry<1, true, RowsArm::kMathOnly>(),     entry<1, false, RowsArm::kMathOnly>(),
 };
 
 int64_t control_bytes(int run) {
@@ -328,10 +329,9 @@ int64_t control_bytes(int run) {
 // Places of activations: all pairs of a token, or those of a run.
 RingShape ring_shape(const Device& device, int run, int64_t in, int64_t top_k) {
   const bool dual = run == 1;
-  return make_ring_shape(ring_dynamic_bytes(device, control_bytes(run)), in,
-                         dual ? static_cast<int>(top_k) : run,
-                         dot_slots(dual) * dot_bytes(run, dual),
-                         dual ? Stage<true>::kBytes : Stage<false>::kBytes);
+  return make_ring_shape(
+      ring_dynamic_bytes(device, control_bytes(run)), in, dual ? static_cast<int>(top_k) : run,
+      dot_slots(dual) * dot_bytes(run, dual), dual ? Stage<true>::kBytes : Stage<false>::kBytes);
 }
 
 }  // namespace
@@ -351,7 +351,8 @@ bool down_ring_fits(const Device& device, int64_t intermediate_size, int64_t top
 }
 
 bool down_ring_shares(const Device& device, int64_t intermediate_size) {
-  return device.compute_capability >= 90 && ring_shape(device, kMaxRun, intermediate_size, 0).stages >= kMinStages;
+  return device.compute_capability >= 90 &&
+         ring_shape(device, kMaxRun, intermediate_size, 0).stages >= kMinStages;
 }
 
 Status down_ring(const Device& device, RowsArm arm, const DownParams& params,

@@ -126,7 +126,8 @@ __device__ __forceinline__ void produce(const GateUpParams& p, SharedControl<kRu
         __syncwarp();
         if (lane == 0) {
           if (kCopy) {
-            barrier_arrive_expect(full, 2 * stage_block_bytes<typename Memory<kRun>::Layout>(p.in, piece));
+            barrier_arrive_expect(
+                full, 2 * stage_block_bytes<typename Memory<kRun>::Layout>(p.in, piece));
           } else {
             barrier_arrive(full);
           }
@@ -134,8 +135,8 @@ __device__ __forceinline__ void produce(const GateUpParams& p, SharedControl<kRu
         __syncwarp();
         if (kCopy && lane < 4) {
           const PieceCopy<typename Memory<kRun>::Layout> copy(lane, p.rows, p.in, row_block, piece);
-          bulk_load(m.ring() + at.stage * Memory<kRun>::Layout::kBytes + copy.stage_offset, slab + copy.slab_offset,
-                    copy.bytes, full);
+          bulk_load(m.ring() + at.stage * Memory<kRun>::Layout::kBytes + copy.stage_offset,
+                    slab + copy.slab_offset, copy.bytes, full);
         }
         at.advance(m.shape.stages);
       }
@@ -173,9 +174,8 @@ __device__ __forceinline__ void consume(const GateUpParams& p, const SharedContr
     if (unit.run != run && run != kNever) {
       run = unit.run;
       named_sync(kConsumerBarrier, kOperandThreads);
-      load_operands(m, p.source, p.q, p.d, p.in, unit.count, [&](int i) {
-        return int64_t{unit.pair[i] / static_cast<int>(p.top_k)};
-      });
+      load_operands(m, p.source, p.q, p.d, p.in, unit.count,
+                    [&](int i) { return int64_t{unit.pair[i] / static_cast<int>(p.top_k)}; });
     }
     return m.shape.pieces;
   };
@@ -187,12 +187,10 @@ __device__ __forceinline__ void consume(const GateUpParams& p, const SharedContr
       return pieces;
     });
   } else {
-    consume_shared<kRun, kFull, kArm>(
-        p.in, m, warp, lane,
-        [&](uint32_t i, int& count) {
-          count = c.units[i % kUnitSlots].count;
-          return begin(c.units[i % kUnitSlots]);
-        });
+    consume_shared<kRun, kFull, kArm>(p.in, m, warp, lane, [&](uint32_t i, int& count) {
+      count = c.units[i % kUnitSlots].count;
+      return begin(c.units[i % kUnitSlots]);
+    });
   }
 }
 
@@ -331,10 +329,10 @@ constexpr RingKernel entry() {
 }
 
 constexpr RingKernel kKernels[] = {
-    entry<1, true, RowsArm::kServed>(),    entry<1, false, RowsArm::kServed>(),
-    entry<kMaxRun, true, RowsArm::kServed>(),    entry<kMaxRun, false, RowsArm::kServed>(),
-    entry<1, true, RowsArm::kLoadOnly>(),  entry<1, false, RowsArm::kLoadOnly>(),
-    entry<1, true, RowsArm::kMathOnly>(),  entry<1, false, RowsArm::kMathOnly>(),
+    entry<1, true, RowsArm::kServed>(),       entry<1, false, RowsArm::kServed>(),
+    entry<kMaxRun, true, RowsArm::kServed>(), entry<kMaxRun, false, RowsArm::kServed>(),
+    entry<1, true, RowsArm::kLoadOnly>(),     entry<1, false, RowsArm::kLoadOnly>(),
+    entry<1, true, RowsArm::kMathOnly>(),     entry<1, false, RowsArm::kMathOnly>(),
 };
 
 int64_t control_bytes(int run) {
@@ -380,12 +378,11 @@ bool gate_up_ring_fits(const Device& device, int64_t hidden_size) {
          ring_shape(device, 1, hidden_size, 1).stages >= kMinStages;
 }
 
-bool gate_up_ring_routes(const Device& device, int64_t hidden_size, int64_t tokens,
-                         int64_t n_pairs, int64_t n_local) {
+bool gate_up_ring_routes(const Device& device, int64_t hidden_size, int64_t tokens, int64_t n_pairs,
+                         int64_t n_local) {
   return n_local <= kMaxRoutedExperts && n_pairs <= kMaxRoutedPairs &&
          gate_up_ring_fits(device, hidden_size) &&
-         (tokens == 1 ||
-          choose(device, RowsArm::kServed, hidden_size, tokens, n_pairs).run > 1);
+         (tokens == 1 || choose(device, RowsArm::kServed, hidden_size, tokens, n_pairs).run > 1);
 }
 
 Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& params,

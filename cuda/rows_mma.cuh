@@ -142,8 +142,8 @@ __device__ __forceinline__ void step_shared(const MmaConstants& k, const TilePai
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const float scale = s[c / 2][2 * (c % 2) + h];
-        partial[i][c] = h == 0 ? numerics::mul(scale, sums[c])
-                               : numerics::fma(scale, sums[c], partial[i][c]);
+        partial[i][c] =
+            h == 0 ? numerics::mul(scale, sums[c]) : numerics::fma(scale, sums[c], partial[i][c]);
       }
     }
   }

@@ -5,9 +5,9 @@
 // What keeps memory busy is bytes in flight, and a ring in shared memory holds them however long
 // the arithmetic takes. A piece is 1024 columns of two blocks of 8 rows, so 8 tiles of each.
 // Consumer warp w takes tile w of every piece, which is one class of virtual lanes: its chains are
-// whole. A stage of the ring holds one or two pieces, no more, so that little is left to do when the
-// last one arrives.
-// Two blocks share an SM: the next kernel's can move in and prefetch when one of them is done.
+// whole. A stage of the ring holds one or two pieces, no more, so that little is left to do when
+// the last one arrives. Two blocks share an SM: the next kernel's can move in and prefetch when one
+// of them is done.
 
 #include <cstddef>
 #include <cstdint>
@@ -315,8 +315,8 @@ __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, tru
             at.advance(m.shape.stages);
           }
           if constexpr (kArm == RowsArm::kLoadOnly) {
-            acc[0] = __uint_as_float(__float_as_uint(acc[0]) ^ fold(w.codes[0]) ^
-                                     fold(w.codes[1]) ^ w.scales[0]);
+            acc[0] = __uint_as_float(__float_as_uint(acc[0]) ^ fold(w.codes[0]) ^ fold(w.codes[1]) ^
+                                     w.scales[0]);
           } else {
             const uint4 x[2] = {load_shared_u32x4(x_at), load_shared_u32x4(x_at + 16)};
             step_dual(k, w, x, load_shared_f32x2(d_at), second, acc);

@@ -93,8 +93,8 @@ __device__ __forceinline__ void build_runs(const Route& r, int n_pairs, RunTable
     s.count[i] = 0;
   for (int i = thread; i < n_pairs; i += threads) {
     const int64_t expert = local_expert(r, i);
-    s.key[i] = static_cast<uint16_t>(expert != kNotLocal && has_slabs(r, expert) ? expert
-                                                                                 : n_keys - 1);
+    s.key[i] =
+        static_cast<uint16_t>(expert != kNotLocal && has_slabs(r, expert) ? expert : n_keys - 1);
   }
   __syncthreads();
   if (thread < 32) {
@@ -105,8 +105,7 @@ __device__ __forceinline__ void build_runs(const Route& r, int n_pairs, RunTable
       const uint32_t before = exists ? s.count[key] : 0;
       __syncwarp();
       if (exists) {
-        s.rank[base + lane] =
-            static_cast<uint16_t>(before + __popc(same & ((1u << lane) - 1u)));
+        s.rank[base + lane] = static_cast<uint16_t>(before + __popc(same & ((1u << lane) - 1u)));
         if (lane == __ffs(static_cast<int>(same)) - 1) s.count[key] = before + __popc(same);
       }
       __syncwarp();
@@ -164,7 +163,8 @@ __device__ __forceinline__ void build_runs(const int32_t* order, int n_pairs, Sa
       const int mine = upto != 0 ? base + 31 - __clz(static_cast<int>(upto)) : begin;
       const bool first = i < n_pairs && (i - mine) % kRun == 0;
       const uint32_t firsts = __ballot_sync(~0u, first);
-      if (first) t.first[n_runs + __popc(firsts & ((1u << thread) - 1u))] = static_cast<uint16_t>(i);
+      if (first)
+        t.first[n_runs + __popc(firsts & ((1u << thread) - 1u))] = static_cast<uint16_t>(i);
       n_runs += __popc(firsts);
       if (starts != 0) begin = base + 31 - __clz(static_cast<int>(starts));
     }
