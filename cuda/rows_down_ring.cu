@@ -65,23 +65,22 @@ __device__ __forceinline__ void fill_stages(const DownParams& p, const Memory<kR
                                             int64_t row_block, uint32_t live, int lane) {
   constexpr bool kCopy = kArm != RowsArm::kMathOnly;
   const int pieces = live != 0 ? m.shape.pieces : 1;
-  for (int piece = 0; piece < pieces; piece += Memory<kRun>::Layout::kPieces) {
+  for (int piece = 0; piece < pieces; piece += kStagePieces) {
     const uint32_t full = m.full(at.stage);
     barrier_wait(m.empty(at.stage), at.parity);
     __syncwarp();
     if (lane == 0) {
       if (kCopy && live != 0) {
-        barrier_arrive_expect(
-            full, __popc(live) * stage_block_bytes<typename Memory<kRun>::Layout>(p.in, piece));
+        barrier_arrive_expect(full, __popc(live) * stage_block_bytes(p.in, piece));
       } else {
         barrier_arrive(full);
       }
     }
     __syncwarp();
     if (kCopy && lane < 4 && slab != nullptr) {
-      const PieceCopy<typename Memory<kRun>::Layout> copy(lane, p.rows, p.in, row_block, piece);
-      bulk_load(m.ring() + at.stage * Memory<kRun>::Layout::kBytes + copy.stage_offset,
-                slab + copy.slab_offset, copy.bytes, full);
+      const PieceCopy copy(lane, p.rows, p.in, row_block, piece);
+      bulk_load(m.ring() + at.stage * kStageBytes + copy.stage_offset, slab + copy.slab_offset,
+                copy.bytes, full);
     }
     at.advance(m.shape.stages);
   }
@@ -329,9 +328,9 @@ int64_t control_bytes(int run) {
 // Places of activations: all pairs of a token, or those of a run.
 RingShape ring_shape(const Device& device, int run, int64_t in, int64_t top_k) {
   const bool dual = run == 1;
-  return make_ring_shape(
-      ring_dynamic_bytes(device, control_bytes(run)), in, dual ? static_cast<int>(top_k) : run,
-      dot_slots(dual) * dot_bytes(run, dual), dual ? Stage<true>::kBytes : Stage<false>::kBytes);
+  return make_ring_shape(ring_dynamic_bytes(device, control_bytes(run)), in,
+                         dual ? static_cast<int>(top_k) : run,
+                         dot_slots(dual) * dot_bytes(run, dual));
 }
 
 }  // namespace
@@ -363,7 +362,7 @@ Status down_ring(const Device& device, RowsArm arm, const DownParams& params,
   const int64_t most = static_cast<int64_t>(kRingBlocksPerSm) * device.n_multiprocessors;
   const Grid grid{dim3(static_cast<unsigned>(n_units < most ? n_units : most)), dim3(kRingThreads),
                   static_cast<size_t>(ring_dynamic_bytes(device, control_bytes(run)))};
-  const bool full = params.in % (Stage<true>::kPieces * kPieceColumns) == 0;
+  const bool full = params.in % (kStagePieces * kPieceColumns) == 0;
   for (const RingKernel& k : kKernels) {
     if (k.arm == arm && k.run == run && k.full == full) {
       return launch_kernel(device, launch, grid, k.kernel, params, shape);

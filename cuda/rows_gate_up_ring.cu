@@ -120,23 +120,22 @@ __device__ __forceinline__ void produce(const GateUpParams& p, SharedControl<kRu
         if (kRun == 1) unit.operand = resident ? source.pair / top_k : 0;
       }
       slot = (slot + 1) % kUnitSlots;
-      for (int piece = 0; piece < m.shape.pieces; piece += Memory<kRun>::Layout::kPieces) {
+      for (int piece = 0; piece < m.shape.pieces; piece += kStagePieces) {
         const uint32_t full = m.full(at.stage);
         barrier_wait(m.empty(at.stage), at.parity);
         __syncwarp();
         if (lane == 0) {
           if (kCopy) {
-            barrier_arrive_expect(
-                full, 2 * stage_block_bytes<typename Memory<kRun>::Layout>(p.in, piece));
+            barrier_arrive_expect(full, 2 * stage_block_bytes(p.in, piece));
           } else {
             barrier_arrive(full);
           }
         }
         __syncwarp();
         if (kCopy && lane < 4) {
-          const PieceCopy<typename Memory<kRun>::Layout> copy(lane, p.rows, p.in, row_block, piece);
-          bulk_load(m.ring() + at.stage * Memory<kRun>::Layout::kBytes + copy.stage_offset,
-                    slab + copy.slab_offset, copy.bytes, full);
+          const PieceCopy copy(lane, p.rows, p.in, row_block, piece);
+          bulk_load(m.ring() + at.stage * kStageBytes + copy.stage_offset, slab + copy.slab_offset,
+                    copy.bytes, full);
         }
         at.advance(m.shape.stages);
       }
@@ -343,8 +342,7 @@ int64_t control_bytes(int run) {
 RingShape ring_shape(const Device& device, int run, int64_t in, int64_t operands) {
   const bool dual = run == 1;
   return make_ring_shape(ring_dynamic_bytes(device, control_bytes(run)), in,
-                         static_cast<int>(operands), dot_slots(dual) * dot_bytes(run, dual),
-                         dual ? Stage<true>::kBytes : Stage<false>::kBytes);
+                         static_cast<int>(operands), dot_slots(dual) * dot_bytes(run, dual));
 }
 
 struct Choice {
@@ -394,7 +392,7 @@ Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& param
   const int64_t most = static_cast<int64_t>(kRingBlocksPerSm) * device.n_multiprocessors;
   const Grid grid{dim3(static_cast<unsigned>(n_units < most ? n_units : most)), dim3(kRingThreads),
                   static_cast<size_t>(ring_dynamic_bytes(device, control_bytes(choice.run)))};
-  const bool full = params.in % (Stage<true>::kPieces * kPieceColumns) == 0;
+  const bool full = params.in % (kStagePieces * kPieceColumns) == 0;
   for (const RingKernel& k : kKernels) {
     if (k.arm == arm && k.run == choice.run && k.full == full) {
       return launch_kernel(device, launch, grid, k.kernel, params, choice.shape);

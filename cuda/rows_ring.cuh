@@ -56,13 +56,10 @@ inline constexpr int kPieceCodeBytes = kLaneClasses * numerics::kV2TileCodeBytes
 inline constexpr int kPieceScaleBytes = kLaneClasses * numerics::kV2TileScaleBytes;
 
 // A stage: codes of both blocks, then scales of both.
-template <bool kDual>
-struct Stage {
-  static constexpr int kPieces = 2;
-  static constexpr int kBlockCodeBytes = kPieces * kPieceCodeBytes;
-  static constexpr int kBlockScaleBytes = kPieces * kPieceScaleBytes;
-  static constexpr int kBytes = 2 * (kBlockCodeBytes + kBlockScaleBytes);
-};
+inline constexpr int kStagePieces = 2;
+inline constexpr int kBlockCodeBytes = kStagePieces * kPieceCodeBytes;
+inline constexpr int kBlockScaleBytes = kStagePieces * kPieceScaleBytes;
+inline constexpr int kStageBytes = 2 * (kBlockCodeBytes + kBlockScaleBytes);
 
 __host__ __device__ constexpr int pieces_of(int64_t in) {
   return static_cast<int>((in + kPieceColumns - 1) / kPieceColumns);
@@ -80,10 +77,11 @@ inline constexpr int kZeroBytes = 32;
 // Units of work on their way from the producer to consumers and finisher: the producer is at most
 // all stages and all dot slots ahead of the finisher.
 inline constexpr int kUnitSlots = 32;
+static_assert(kUnitSlots > kMaxStages + kMaxDotSlots + 1);
+
 // Most pairs that share one read and one decode of their weights. Eight were no faster: the tensor
 // cores then have as much to do as everything else.
 inline constexpr int kMaxRun = 4;
-static_assert(kUnitSlots > kMaxStages + kMaxDotSlots + 1);
 
 struct RingControl {
   uint64_t full[kMaxStages];
@@ -116,12 +114,12 @@ __host__ __device__ constexpr int dot_bytes(int operands, bool dual) {
   return kConsumerWarps * 32 * lane_sums(operands, dual) * 4;
 }
 
-inline RingShape make_ring_shape(int64_t dynamic_bytes, int64_t in, int operands, int all_dot_bytes,
-                                 int stage_bytes) {
+inline RingShape make_ring_shape(int64_t dynamic_bytes, int64_t in, int operands,
+                                 int all_dot_bytes) {
   RingShape shape{0, operands, pieces_of(in)};
   const int64_t rest = dynamic_bytes - kZeroBytes - 128 - all_dot_bytes -
                        int64_t{operands} * operand_bytes(shape.pieces);
-  const int64_t stages = rest / stage_bytes;
+  const int64_t stages = rest / kStageBytes;
   shape.stages = static_cast<int>(stages < kMaxStages ? stages : kMaxStages);
   return shape;
 }
@@ -131,7 +129,6 @@ inline RingShape make_ring_shape(int64_t dynamic_bytes, int64_t in, int operands
 // Addresses in shared memory; `begin` is that of the dynamic part.
 template <int kOperands, bool kDual>
 struct RingMemory {
-  using Layout = Stage<kDual>;
   uint32_t begin;
   uint32_t control;
   RingShape shape;
@@ -173,7 +170,6 @@ struct RingMemory {
 
 // What one lane copies into a stage that begins with `piece`: lanes 0 and 1 copy codes, lanes 2 and
 // 3 scales, of block lane % 2.
-template <class Layout>
 struct PieceCopy {
   uint32_t bytes;
   uint32_t stage_offset;
@@ -183,21 +179,20 @@ struct PieceCopy {
                                        int piece) {
     const bool scales = lane >= 2;
     const int block = lane % 2;
-    const uint32_t most = scales ? Layout::kBlockScaleBytes : Layout::kBlockCodeBytes;
+    const uint32_t most = scales ? kBlockScaleBytes : kBlockCodeBytes;
     const uint32_t all = static_cast<uint32_t>(scales ? in / 2 : in * 4);
-    const uint32_t begin = static_cast<uint32_t>(piece) * (most / Layout::kPieces);
+    const uint32_t begin = static_cast<uint32_t>(piece) * (most / kStagePieces);
     bytes = min(most, all - begin);
-    stage_offset = (scales ? 2 * Layout::kBlockCodeBytes : 0) + block * most;
+    stage_offset = (scales ? 2 * kBlockCodeBytes : 0) + block * most;
     slab_offset = begin + (scales ? LayoutV2::row_block_scales(rows, in, row_block)
                                   : LayoutV2::row_block_codes(in, row_block));
   }
 };
 
 // Bytes of one block, codes and scales, in a stage that begins with `piece`.
-template <class Layout>
 __device__ __forceinline__ uint32_t stage_block_bytes(int64_t in, int piece) {
   const int64_t columns =
-      min(in - int64_t{piece} * kPieceColumns, int64_t{Layout::kPieces} * kPieceColumns);
+      min(in - int64_t{piece} * kPieceColumns, int64_t{kStagePieces} * kPieceColumns);
   return static_cast<uint32_t>(columns * (kPieceCodeBytes + kPieceScaleBytes) / kPieceColumns);
 }
 
@@ -209,7 +204,6 @@ __device__ __forceinline__ uint32_t stage_block_bytes(int64_t in, int piece) {
 // zero scales here, and activations of zero with d = -0, because acc + -0 is acc whatever it is.
 // One word, because consumers are short of registers: the offset of the lane's group in the codes
 // of block 0, that of the scales of the two groups whose sums it gets, and whether those count.
-template <class Layout>
 class LanePlaces {
  public:
   // `of_block`: whose scales
@@ -224,7 +218,7 @@ class LanePlaces {
     const bool half = groups == 2;
     const uint32_t codes = lane_class * numerics::kV2TileCodeBytes +
                            (half ? 2 * r + pair : lane) * numerics::kGroupCodeBytes;
-    const uint32_t scales = 2 * Layout::kBlockCodeBytes + of_block * Layout::kBlockScaleBytes +
+    const uint32_t scales = 2 * kBlockCodeBytes + of_block * kBlockScaleBytes +
                             lane_class * numerics::kV2TileScaleBytes +
                             (half ? r * 4 : r * 8 + pair * 4);
     word_ = codes | scales << 16 | (2 * pair < groups ? 0x80000000u : 0);
@@ -237,13 +231,13 @@ class LanePlaces {
   }
 
  private:
-  static_assert(Layout::kBytes <= 0x8000);
+  static_assert(kStageBytes <= 0x8000);
   uint32_t word_;
 };
 
 #if __CUDA_ARCH__ >= 900
 
-template <RowsArm kArm, class Layout, int kScaleWords>
+template <RowsArm kArm, int kScaleWords>
 __device__ __forceinline__ TilePair<kScaleWords> load_tiles(uint32_t codes, uint32_t scales,
                                                             uint32_t seed) {
   TilePair<kScaleWords> w;
@@ -258,10 +252,10 @@ __device__ __forceinline__ TilePair<kScaleWords> load_tiles(uint32_t codes, uint
   } else {
 #pragma unroll
     for (int b = 0; b < 2; ++b)
-      w.codes[b] = load_shared_u32x4(codes + b * Layout::kBlockCodeBytes);
+      w.codes[b] = load_shared_u32x4(codes + b * kBlockCodeBytes);
 #pragma unroll
     for (int i = 0; i < kScaleWords; ++i)
-      w.scales[i] = load_shared(scales + i * Layout::kBlockScaleBytes);
+      w.scales[i] = load_shared(scales + i * kBlockScaleBytes);
   }
   return w;
 }
@@ -275,14 +269,12 @@ inline constexpr int kEndOfUnits = -1;
 template <bool kFull, RowsArm kArm, class BeginUnit>
 __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, true>& m, int warp,
                                              int lane, BeginUnit begin_unit) {
-  using Layout = Stage<true>;
-  using Places = LanePlaces<Layout>;
   const int t = lane % 4, column = lane / 4;
   const bool second = t >= 2;
   const MmaConstants k = MmaConstants::make();
   const uint32_t ring = opaque(m.ring());
-  const Places places(in, warp, lane, second ? 1 : 0, false);
-  const Places last(in, warp, lane, second ? 1 : 0, true);
+  const LanePlaces places(in, warp, lane, second ? 1 : 0, false);
+  const LanePlaces last(in, warp, lane, second ? 1 : 0, true);
   const uint32_t codes = places.codes(), scales = places.scales();
   // The lane of B that holds activations for its column, and the sums' own groups.
   const bool active = column % 4 == t;
@@ -301,11 +293,11 @@ __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, tru
       // A full stage of which kPieces pieces hold weights.
       const auto stage_step = [&](auto stage_pieces, bool is_last) {
         constexpr int kPieces = decltype(stage_pieces)::value;
-        const uint32_t stage = ring + at.stage * Layout::kBytes;
+        const uint32_t stage = ring + at.stage * kStageBytes;
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) {
           const bool partial = !kFull && is_last && i == kPieces - 1;
-          TilePair<1> w = load_tiles<kArm, Layout, 1>(
+          TilePair<1> w = load_tiles<kArm, 1>(
               stage + (partial ? last.codes() : codes) + i * kPieceCodeBytes,
               stage + (partial ? last.scales() : scales) + i * kPieceScaleBytes, x_at + i);
           if (partial) w.scales[0] &= last.mask();
@@ -325,20 +317,20 @@ __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, tru
           d_at += kPieceGroups * 4;
         }
       };
-      constexpr std::integral_constant<int, Layout::kPieces> kWhole;
+      constexpr std::integral_constant<int, kStagePieces> kWhole;
       int left = pieces;
       if constexpr (kFull) {
         for (;;) {
           stage_step(kWhole, false);
-          if ((left -= Layout::kPieces) == 0) break;
+          if ((left -= kStagePieces) == 0) break;
           barrier_wait(m.full(at.stage), at.parity);
         }
       } else {
-        for (; left > Layout::kPieces; left -= Layout::kPieces) {
+        for (; left > kStagePieces; left -= kStagePieces) {
           stage_step(kWhole, false);
           barrier_wait(m.full(at.stage), at.parity);
         }
-        if (left == Layout::kPieces) {
+        if (left == kStagePieces) {
           stage_step(kWhole, true);
         } else {
           stage_step(std::integral_constant<int, 1>{}, true);
@@ -386,12 +378,10 @@ template <int kRun, bool kFull, RowsArm kArm, class BeginUnit>
 __device__ __forceinline__ void consume_shared(int64_t in, const RingMemory<kRun, false>& m,
                                                int warp, int lane, BeginUnit begin_unit) {
   constexpr int kPairs = kRun / 2;
-  using Layout = Stage<false>;
-  using Places = LanePlaces<Layout>;
   const int t = lane % 4, column = lane / 4;
   const MmaConstants k = MmaConstants::make();
   const uint32_t ring = m.ring();
-  const Places places(in, warp, lane, 0, false), last(in, warp, lane, 0, true);
+  const LanePlaces places(in, warp, lane, 0, false), last(in, warp, lane, 0, true);
   const uint32_t codes = places.codes(), scales = places.scales();
   const bool active = column % 4 == t;
   const uint32_t stride = 2 * operand_bytes(m.shape.pieces);  // from a lane's operand to its next
@@ -411,15 +401,15 @@ __device__ __forceinline__ void consume_shared(int64_t in, const RingMemory<kRun
       const auto all_steps = [&](auto operands) {
         constexpr int kOperands = decltype(operands)::value;
         for (int left = pieces;;) {
-          const uint32_t stage = ring + at.stage * Layout::kBytes;
-          const int here = min(left, Layout::kPieces);
+          const uint32_t stage = ring + at.stage * kStageBytes;
+          const int here = min(left, kStagePieces);
           left -= here;
           // Rolled up: two steps at once have more operands than there are registers.
 #pragma unroll 1
           for (int i = 0; i < here; ++i) {
             const bool releases = i == here - 1;
             const bool is_last = !kFull && releases && left == 0;
-            TilePair<2> w = load_tiles<kArm, Layout, 2>(
+            TilePair<2> w = load_tiles<kArm, 2>(
                 stage + (is_last ? last.codes() : codes) + i * kPieceCodeBytes,
                 stage + (is_last ? last.scales() : scales) + i * kPieceScaleBytes, d_at);
             if (is_last) w.scales[0] &= last.mask(), w.scales[1] &= last.mask();
