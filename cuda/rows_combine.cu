@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
   if (row >= p.rows) return;
   const int64_t to = token * p.y_stride + row;
   float y = p.accumulate ? load_y(p, to) : 0.0f;
-#pragma unroll 8
+#pragma unroll 4
   for (int s = 0; s < top_k; ++s) {
     const int64_t pair = token * top_k + s;
     if (live[s]) y = down_slot(p, pair, row, scale[s], p.dots[pair * p.rows + row], y);

@@ -637,7 +637,9 @@ MEMRA_API memra_status memra_moe_args_init(memra_moe_args* args, uint32_t struct
  * topk_weight * (down(activation(gate(x), up(x)))) of the slot's expert. A pair is skipped where its
  * id is -1 or out of range, belongs to another rank, or has a NULL slab in any plane; a token with no
  * pair left gives exactly +0 (or keeps y when accumulating). tokens <= rows_max_tokens. A NaN or Inf
- * in a token makes that token's output NaN, and no other's. */
+ * in a token makes that token's output NaN, and no other's.
+ * Launches: on CUDA with compute capability 9.0 and V2 banks, where AUTO or LANE_MAJOR runs, two
+ * kernels for up to 4 tokens and three above; five elsewhere. */
 MEMRA_API memra_status memra_moe_rows(memra_moe_layer* layer, const memra_moe_args* args,
                                       memra_stream stream);
 
