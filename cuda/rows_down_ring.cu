@@ -121,7 +121,7 @@ __device__ __forceinline__ void produce(const DownParams& p, Control<1>& c, cons
     }
     if (++row_block == row_blocks) row_block = 0, ++token;
   }
-  c.units[slot].token = -1;
+  if (lane == 0) c.units[slot].token = -1;
   announce_end<1>(m, at, lane);
 }
 
@@ -151,7 +151,7 @@ __device__ __forceinline__ void produce_runs(const DownParams& p, Control<kRun>&
     fill_stages<kArm, kRun>(p, m, at, plane.slab, min(row_block + lane % 2, row_blocks - 1), 3,
                             lane);
   }
-  c.units[slot].count = 0;
+  if (lane == 0) c.units[slot].count = 0;
   announce_end<kRun>(m, at, lane);
 }
 
