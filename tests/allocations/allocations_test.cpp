@@ -1,0 +1,90 @@
+// Hot calls allocate nothing: counted in this whole process, the library and its threads included.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "api_entries.h"
+
+namespace {
+std::atomic<bool> counting{false};
+std::atomic<int> allocations{0};
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  if (counting) ++allocations;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment,
+                     bytes == 0 ? 1 : bytes) != 0) {
+    throw std::bad_alloc();
+  }
+  return memory;
+}
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  return counted(bytes, alignof(std::max_align_t));
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace memra::api_test {
+namespace {
+
+int allocations_of(const std::function<void()>& work) {
+  allocations = 0;
+  counting = true;
+  work();
+  counting = false;
+  return allocations;
+}
+
+TEST(Allocations, AreCounted) {
+  EXPECT_EQ(allocations_of([] { ::operator delete(::operator new(4)); }), 1);
+  // The library's own, too: an engine cannot be made without any.
+  memra_engine_options options = MEMRA_ENGINE_OPTIONS_INIT;
+  options.backend = MEMRA_BACKEND_CPU;
+  memra_engine* engine = nullptr;
+  EXPECT_GT(allocations_of([&] { memra_engine_create(&options, &engine); }), 0);
+  memra_engine_destroy(engine);
+}
+
+TEST(Allocations, HotCallsHaveNone) {
+  int hot = 0;
+  for (const memra_format format : {MEMRA_NVFP4, MEMRA_NVFP4_V2}) {
+    World world(format);
+    ASSERT_TRUE(world.ok());
+    for (const auto& make : {moe_rows_entry, q8_entry, gate_up_entry, down_entry}) {
+      const Entry entry = make(world);
+      ++hot;
+      ASSERT_EQ(entry.call(entry.valid.data()), MEMRA_OK) << entry.name << memra_last_error();
+      EXPECT_EQ(allocations_of([&] {
+                  for (int i = 0; i < 100; ++i)
+                    (void)entry.call(entry.valid.data());
+                }),
+                0)
+          << entry.name;
+    }
+  }
+  EXPECT_EQ(hot, 8);
+}
+
+}  // namespace
+}  // namespace memra::api_test
