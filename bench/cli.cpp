@@ -1,6 +1,7 @@
 #include "cli.h"
 
 #include <cstdio>
+#include <exception>
 #include <map>
 
 #include "console.h"
@@ -79,6 +80,24 @@ ParseResult usage_error(const std::string& tool, const std::string& text) {
   std::fprintf(stderr, "%s: %s\nRun with --help for more information.\n", tool.c_str(),
                text.c_str());
   return ParseResult::kUsageError;
+}
+
+int run_tool(const char* tool, const std::function<ParseResult()>& parse,
+             const std::function<int()>& run) {
+  try {
+    switch (parse()) {
+      case ParseResult::kExit:
+        return kOk;
+      case ParseResult::kUsageError:
+        return kUsage;
+      case ParseResult::kRun:
+        break;
+    }
+    return run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", tool, error.what());
+    return kFailed;
+  }
 }
 
 ParseResult parse(CLI::App* app, int argc, char** argv) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,10 +11,6 @@
 
 namespace memra::bench {
 namespace {
-
-constexpr int kOk = 0;
-constexpr int kFailed = 1;
-constexpr int kUsage = 2;
 
 // Sets smaller than this in all would be read from a GPU's L2.
 constexpr double kMinRotatingBytes = 300e6;
@@ -87,25 +82,17 @@ int run(Options options, const std::vector<Arm>& arms) {
 int main(int argc, char** argv) {
   using namespace memra::bench;
   Options options;
-  switch (parse_options(argc, argv, &options)) {
-    case ParseResult::kExit:
-      return kOk;
-    case ParseResult::kUsageError:
-      return kUsage;
-    case ParseResult::kRun:
-      break;
-  }
   std::vector<Arm> arms;
-  try {
-    arms = select_arms(options.arms);
-  } catch (const Failure& error) {
-    std::fprintf(stderr, "moe-rows-ceiling: %s\n", error.what());
-    return kUsage;
-  }
-  try {
-    return run(options, arms);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "moe-rows-ceiling: %s\n", error.what());
-    return kFailed;
-  }
+  const auto parse = [&] {
+    const ParseResult result = parse_options(argc, argv, &options);
+    if (result != ParseResult::kRun) return result;
+    try {
+      arms = select_arms(options.arms);
+    } catch (const Failure& error) {
+      std::fprintf(stderr, "moe-rows-ceiling: %s\n", error.what());
+      return ParseResult::kUsageError;
+    }
+    return ParseResult::kRun;
+  };
+  return run_tool("moe-rows-ceiling", parse, [&] { return run(options, arms); });
 }

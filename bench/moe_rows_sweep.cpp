@@ -1,6 +1,5 @@
 // moe-rows-sweep: how far whole layer calls are from the time that reading their weights takes.
 #include <cstdio>
-#include <exception>
 
 #include "json_parts.h"
 #include "layer_fixture.h"
@@ -8,10 +7,6 @@
 
 namespace memra::bench {
 namespace {
-
-constexpr int kOk = 0;
-constexpr int kFailed = 1;
-constexpr int kUsage = 2;
 
 constexpr double kMinSampleUs = 20e3;
 // Of the device's memory; the rest is for what runs beside, and for workspaces.
@@ -58,18 +53,7 @@ int run(const SweepOptions& options) {
 int main(int argc, char** argv) {
   using namespace memra::bench;
   SweepOptions options;
-  switch (parse_sweep_options(argc, argv, &options)) {
-    case ParseResult::kExit:
-      return kOk;
-    case ParseResult::kUsageError:
-      return kUsage;
-    case ParseResult::kRun:
-      break;
-  }
-  try {
-    return run(options);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "moe-rows-sweep: %s\n", error.what());
-    return kFailed;
-  }
+  return run_tool(
+      "moe-rows-sweep", [&] { return parse_sweep_options(argc, argv, &options); },
+      [&] { return run(options); });
 }

@@ -99,9 +99,6 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t address) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
   return v;
 }
-__device__ __forceinline__ float load_shared_f32(uint32_t address) {
-  return __uint_as_float(load_shared(address));
-}
 __device__ __forceinline__ float2 load_shared_f32x2(uint32_t address) {
   float2 v;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "numerics/dot.h"
+#include "numerics/e2m1.h"
 #include "numerics/nvfp4_layout.h"
 #include "ptx.cuh"
 #include "rows.h"
@@ -61,15 +62,31 @@ struct WeightGroup {
 inline constexpr uint32_t kMagicBits = 0x4B400000;
 inline constexpr float kMagic = 0x1.8p23f;
 
+// Doubled magnitudes of codes 0..3 and 4..7, a byte each, and the sign bits of a word of codes.
+inline constexpr uint32_t kMagnitudes0 = 0x03020100u;
+inline constexpr uint32_t kMagnitudes1 = 0x0C080604u;
+inline constexpr uint32_t kSignBits = 0x88888888u;
+
+constexpr bool magnitudes_are_e2m1() {
+  for (uint32_t code = 0; code < 8; ++code) {
+    const uint32_t half = code < 4 ? kMagnitudes0 : kMagnitudes1;
+    if (static_cast<int32_t>(half >> code % 4 * 8 & 0xFFu) != numerics::e2m1_doubled(code)) {
+      return false;
+    }
+  }
+  return kSignBits == numerics::kE2m1SignBit * 0x11111111u;
+}
+static_assert(magnitudes_are_e2m1());
+
 // Constants of the decode, held in registers. The compiler would otherwise move each immediate into
 // a register anew for nearly every use: 18 instructions where about 60 do the work.
 struct DecodeConstants {
-  uint32_t table;  // doubled magnitudes of codes 0..3; those of 4..7 fit as an immediate
+  uint32_t table;  // kMagnitudes0; the others fit as an immediate
   int32_t magic;
   float scale;
 
   static __device__ __forceinline__ DecodeConstants make() {
-    return {opaque(0x03020100u), static_cast<int32_t>(opaque(kMagicBits)),
+    return {opaque(kMagnitudes0), static_cast<int32_t>(opaque(kMagicBits)),
             __uint_as_float(opaque(0x43800000u))};
   }
 };
@@ -80,15 +97,14 @@ struct DecodeConstants {
 // positive magnitudes, and with the sign bits flipped the negative ones, with no masking.
 __device__ __forceinline__ void dot8(const DecodeConstants& k, uint32_t codes, uint32_t x0,
                                      uint32_t x1, int32_t& plus, int32_t& minus) {
-  constexpr uint32_t kTable1 = 0x0C080604;
-  const uint32_t flipped = codes ^ 0x88888888u;
-  plus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kTable1, codes)),
+  const uint32_t flipped = codes ^ kSignBits;
+  plus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kMagnitudes1, codes)),
                 static_cast<int32_t>(x0), plus);
-  plus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kTable1, codes >> 16)),
+  plus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kMagnitudes1, codes >> 16)),
                 static_cast<int32_t>(x1), plus);
-  minus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kTable1, flipped)),
+  minus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kMagnitudes1, flipped)),
                  static_cast<int32_t>(x0), minus);
-  minus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kTable1, flipped >> 16)),
+  minus = __dp4a(static_cast<int32_t>(byte_permute(k.table, kMagnitudes1, flipped >> 16)),
                  static_cast<int32_t>(x1), minus);
 }
 

@@ -49,52 +49,6 @@ struct Control<1> {
 template <int kRun>
 using Memory = RingMemory<kRun, kRun == 1>;
 
-struct UnitRange {
-  int64_t begin, end;
-
-  __device__ __forceinline__ explicit UnitRange(int64_t n_units)
-      : begin(n_units * blockIdx.x / gridDim.x), end(n_units * (blockIdx.x + 1) / gridDim.x) {}
-};
-
-// One unit's stages, by the whole warp: each of four lanes issues one of a stage's copies, because
-// one thread that issues them in turn cannot keep up. slab and row_block: of the block that the
-// lane copies. `announced` comes before the first stage is filled.
-template <RowsArm kArm, int kRun>
-__device__ __forceinline__ void fill_stages(const DownParams& p, const Memory<kRun>& m,
-                                            RingPosition& at, const uint8_t* slab,
-                                            int64_t row_block, uint32_t live, int lane) {
-  constexpr bool kCopy = kArm != RowsArm::kMathOnly;
-  const int pieces = live != 0 ? m.shape.pieces : 1;
-  for (int piece = 0; piece < pieces; piece += kStagePieces) {
-    const uint32_t full = m.full(at.stage);
-    barrier_wait(m.empty(at.stage), at.parity);
-    __syncwarp();
-    if (lane == 0) {
-      if (kCopy && live != 0) {
-        barrier_arrive_expect(full, __popc(live) * stage_block_bytes(p.in, piece));
-      } else {
-        barrier_arrive(full);
-      }
-    }
-    __syncwarp();
-    if (kCopy && lane < 4 && slab != nullptr) {
-      const PieceCopy copy(lane, p.rows, p.in, row_block, piece);
-      bulk_load(m.ring() + at.stage * kStageBytes + copy.stage_offset, slab + copy.slab_offset,
-                copy.bytes, full);
-    }
-    at.advance(m.shape.stages);
-  }
-}
-
-template <int kRun>
-__device__ __forceinline__ void announce_end(const Memory<kRun>& m, const RingPosition& at,
-                                             int lane) {
-  if (lane == 0) {
-    barrier_wait(m.empty(at.stage), at.parity);
-    barrier_arrive(m.full(at.stage));
-  }
-}
-
 template <RowsArm kArm>
 __device__ __forceinline__ void produce(const DownParams& p, Control<1>& c, const Memory<1>& m,
                                         const UnitRange& range, int lane) {
@@ -117,12 +71,12 @@ __device__ __forceinline__ void produce(const DownParams& p, Control<1>& c, cons
             static_cast<int>(token), static_cast<int>(row_block), s, live, {plane.scale, scale1}};
       }
       slot = (slot + 1) % kUnitSlots;
-      fill_stages<kArm, 1>(p, m, at, plane.slab, row_block, live, lane);
+      fill_stages<kArm>(p, m, at, plane.slab, row_block, live, lane);
     }
     if (++row_block == row_blocks) row_block = 0, ++token;
   }
   if (lane == 0) c.units[slot].token = -1;
-  announce_end<1>(m, at, lane);
+  announce_end(m, at, lane);
 }
 
 template <int kRun, RowsArm kArm>
@@ -148,11 +102,10 @@ __device__ __forceinline__ void produce_runs(const DownParams& p, Control<kRun>&
     if (lane < count) unit.pair[lane] = pair;
     slot = (slot + 1) % kUnitSlots;
     // Where rows end with a single block, it is read twice.
-    fill_stages<kArm, kRun>(p, m, at, plane.slab, min(row_block + lane % 2, row_blocks - 1), 3,
-                            lane);
+    fill_stages<kArm>(p, m, at, plane.slab, min(row_block + lane % 2, row_blocks - 1), 3, lane);
   }
   if (lane == 0) c.units[slot].count = 0;
-  announce_end<kRun>(m, at, lane);
+  announce_end(m, at, lane);
 }
 
 template <bool kFull, RowsArm kArm>

@@ -43,18 +43,6 @@ struct SharedControl<1> : Control<1> {};
 template <int kRun>
 using Memory = RingMemory<kRun, kRun == 1>;
 
-// A block's range of units. Where outputs are quantised, their groups stay whole.
-struct UnitRange {
-  int64_t begin, end;
-
-  __device__ __forceinline__ UnitRange(int64_t n_units, bool whole_groups) {
-    const int64_t grain = whole_groups ? kGroupUnits : 1;
-    const int64_t n = n_units / grain;
-    begin = n * blockIdx.x / gridDim.x * grain;
-    end = n * (blockIdx.x + 1) / gridDim.x * grain;
-  }
-};
-
 // Whether shared memory has a place for every token.
 template <int kRun>
 __device__ __forceinline__ bool all_resident(const GateUpParams& p, const Memory<kRun>& m) {
@@ -71,12 +59,9 @@ struct Source {
   }
 };
 
-// The whole warp runs this: each of four lanes issues one of a stage's copies, because one thread
-// that issues them in turn cannot keep up.
 template <int kRun, RowsArm kArm>
 __device__ __forceinline__ void produce(const GateUpParams& p, SharedControl<kRun>& c,
                                         const Memory<kRun>& m, const UnitRange& range, int lane) {
-  constexpr bool kCopy = kArm != RowsArm::kMathOnly;
   const uint32_t row_blocks = static_cast<uint32_t>(p.rows / kRowBlock);
   const int top_k = static_cast<int>(p.top_k);
   const bool resident = all_resident<kRun>(p, m);
@@ -120,25 +105,8 @@ __device__ __forceinline__ void produce(const GateUpParams& p, SharedControl<kRu
         if (kRun == 1) unit.operand = resident ? source.pair / top_k : 0;
       }
       slot = (slot + 1) % kUnitSlots;
-      for (int piece = 0; piece < m.shape.pieces; piece += kStagePieces) {
-        const uint32_t full = m.full(at.stage);
-        barrier_wait(m.empty(at.stage), at.parity);
-        __syncwarp();
-        if (lane == 0) {
-          if (kCopy) {
-            barrier_arrive_expect(full, 2 * stage_block_bytes(p.in, piece));
-          } else {
-            barrier_arrive(full);
-          }
-        }
-        __syncwarp();
-        if (kCopy && lane < 4) {
-          const PieceCopy copy(lane, p.rows, p.in, row_block, piece);
-          bulk_load(m.ring() + at.stage * kStageBytes + copy.stage_offset, slab + copy.slab_offset,
-                    copy.bytes, full);
-        }
-        at.advance(m.shape.stages);
-      }
+      __builtin_assume(slab != nullptr);
+      fill_stages<kArm>(p, m, at, slab, row_block, 3, lane);
     } else if (p.out_q == nullptr) {
       if (!waited) dependency_wait();
       waited = true;
@@ -149,11 +117,8 @@ __device__ __forceinline__ void produce(const GateUpParams& p, SharedControl<kRu
     }
     if (++row_block == row_blocks) row_block = 0, ++run, fresh = true;
   }
-  if (lane == 0) {
-    c.units[slot].count = 0;
-    barrier_wait(m.empty(at.stage), at.parity);
-    barrier_arrive(m.full(at.stage));
-  }
+  if (lane == 0) c.units[slot].count = 0;
+  announce_end(m, at, lane);
 }
 
 template <int kRun, bool kFull, RowsArm kArm>
@@ -296,7 +261,8 @@ __global__ void __launch_bounds__(kRingThreads, kRingBlocksPerSm)
     __syncthreads();
     n_runs = c.runs.n_runs;
   }
-  const UnitRange range(n_runs * (p.rows / kRowBlock), p.out_q != nullptr);
+  // Where outputs are quantised, their groups stay whole.
+  const UnitRange range(n_runs * (p.rows / kRowBlock), p.out_q != nullptr ? kGroupUnits : 1);
   if (warp == kProducerWarp) {
     if (kRun == 1 && !p.prefetch) dependency_wait();
     produce<kRun, kArm>(p, c, m, range, lane);

@@ -26,7 +26,7 @@ struct MmaConstants {
   int32_t magic[4];
 
   static __device__ __forceinline__ MmaConstants make() {
-    MmaConstants k{opaque(0x03020100u), opaque(0x0100u), {}};
+    MmaConstants k{opaque(kMagnitudes0), opaque(0x0100u), {}};
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       k.magic[i] = static_cast<int32_t>(opaque(kMagicBits));
@@ -40,13 +40,14 @@ struct Magnitudes {
   uint32_t plus_low, plus_high, minus_low, minus_high;
 
   static __device__ __forceinline__ Magnitudes of(const MmaConstants& k, uint32_t codes) {
-    constexpr uint32_t kTable1 = 0x0C080604;
-    const uint32_t flipped = codes ^ 0x88888888u;
+    const uint32_t flipped = codes ^ kSignBits;
     // A shift by 16 on the multiplier's pipe: permutes and logic fill the other one.
     const uint32_t codes_high = __dp2a_lo(codes, k.high, 0u);
     const uint32_t flipped_high = __dp2a_lo(flipped, k.high, 0u);
-    return {byte_permute(k.table, kTable1, codes), byte_permute(k.table, kTable1, codes_high),
-            byte_permute(k.table, kTable1, flipped), byte_permute(k.table, kTable1, flipped_high)};
+    return {byte_permute(k.table, kMagnitudes1, codes),
+            byte_permute(k.table, kMagnitudes1, codes_high),
+            byte_permute(k.table, kMagnitudes1, flipped),
+            byte_permute(k.table, kMagnitudes1, flipped_high)};
   }
 };
 
@@ -116,7 +117,8 @@ __device__ __forceinline__ void step_dual(const MmaConstants& k, const TilePair<
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
       const float i = second ? sums[2 + g] : sums[g];
-      partial[g] = h == 0 ? numerics::mul(s[2 * g], i) : numerics::fma(s[2 * g + 1], i, partial[g]);
+      partial[g] = h == 0 ? numerics::first_half(s[2 * g], i)
+                          : numerics::second_half(s[2 * g + 1], i, partial[g]);
     }
   }
   acc[0] = numerics::row_step(acc[0], d.x, partial[0]);
@@ -142,8 +144,8 @@ __device__ __forceinline__ void step_shared(const MmaConstants& k, const TilePai
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const float scale = s[c / 2][2 * (c % 2) + h];
-        partial[i][c] =
-            h == 0 ? numerics::mul(scale, sums[c]) : numerics::fma(scale, sums[c], partial[i][c]);
+        partial[i][c] = h == 0 ? numerics::first_half(scale, sums[c])
+                               : numerics::second_half(scale, sums[c], partial[i][c]);
       }
     }
   }

@@ -5,9 +5,9 @@
 // What keeps memory busy is bytes in flight, and a ring in shared memory holds them however long
 // the arithmetic takes. A piece is 1024 columns of two blocks of 8 rows, so 8 tiles of each.
 // Consumer warp w takes tile w of every piece, which is one class of virtual lanes: its chains are
-// whole. A stage of the ring holds one or two pieces, no more, so that little is left to do when
-// the last one arrives. Two blocks share an SM: the next kernel's can move in and prefetch when one
-// of them is done.
+// whole. A stage of the ring holds two pieces, so that a warp has two steps to overlap; it holds no
+// more, so that little is left to do when the last one arrives. Two blocks share an SM: the next
+// kernel's can move in and prefetch when one of them is done.
 
 #include <cstddef>
 #include <cstdint>
@@ -195,6 +195,57 @@ __device__ __forceinline__ uint32_t stage_block_bytes(int64_t in, int piece) {
       min(in - int64_t{piece} * kPieceColumns, int64_t{kStagePieces} * kPieceColumns);
   return static_cast<uint32_t>(columns * (kPieceCodeBytes + kPieceScaleBytes) / kPieceColumns);
 }
+
+// One unit's stages, by the whole warp: each of four lanes issues one of a stage's copies, because
+// one thread that issues them in turn cannot keep up. slab and row_block: of the block that the
+// lane copies; bit b of live: block b has weights. A unit without any takes a stage all the same,
+// because that is how it is announced.
+template <RowsArm kArm, class Params, class Memory>
+__device__ __forceinline__ void fill_stages(const Params& p, const Memory& m, RingPosition& at,
+                                            const uint8_t* slab, int64_t row_block, uint32_t live,
+                                            int lane) {
+  constexpr bool kCopy = kArm != RowsArm::kMathOnly;
+  const int pieces = live != 0 ? m.shape.pieces : 1;
+  for (int piece = 0; piece < pieces; piece += kStagePieces) {
+    const uint32_t full = m.full(at.stage);
+    barrier_wait(m.empty(at.stage), at.parity);
+    __syncwarp();
+    if (lane == 0) {
+      if (kCopy && live != 0) {
+        barrier_arrive_expect(full, __popc(live) * stage_block_bytes(p.in, piece));
+      } else {
+        barrier_arrive(full);
+      }
+    }
+    __syncwarp();
+    if (kCopy && lane < 4 && slab != nullptr) {
+      const PieceCopy copy(lane, p.rows, p.in, row_block, piece);
+      bulk_load(m.ring() + at.stage * kStageBytes + copy.stage_offset, slab + copy.slab_offset,
+                copy.bytes, full);
+    }
+    at.advance(m.shape.stages);
+  }
+}
+
+// After the last unit, whose slot the producer has marked.
+template <class Memory>
+__device__ __forceinline__ void announce_end(const Memory& m, const RingPosition& at, int lane) {
+  if (lane == 0) {
+    barrier_wait(m.empty(at.stage), at.parity);
+    barrier_arrive(m.full(at.stage));
+  }
+}
+
+// A block's contiguous range of units, in multiples of `grain`.
+struct UnitRange {
+  int64_t begin, end;
+
+  __device__ __forceinline__ explicit UnitRange(int64_t n_units, int64_t grain = 1) {
+    const int64_t n = n_units / grain;
+    begin = n * blockIdx.x / gridDim.x * grain;
+    end = n * (blockIdx.x + 1) / gridDim.x * grain;
+  }
+};
 
 #endif
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "numerics/platform.h"
+#include "numerics/routing.h"
 #include "ptx.cuh"
 
 namespace memra::cuda {
@@ -26,8 +26,8 @@ inline constexpr int64_t kNotLocal = -1;
 
 __device__ __forceinline__ int64_t local_expert(const Route& r, int64_t pair) {
   const int32_t id = r.topk_ids[pair];
-  const int64_t expert = id - r.local_offset;
-  return id < r.n_experts && expert >= 0 && expert < r.n_local ? expert : kNotLocal;
+  return numerics::is_local_expert(id, r.n_experts, r.local_offset, r.n_local) ? id - r.local_offset
+                                                                               : kNotLocal;
 }
 
 // A pair counts only where all three slabs of its expert are there.
@@ -41,8 +41,7 @@ __device__ __forceinline__ void count_invalid_ids(const Route& r, int64_t n_pair
   if (r.invalid_ids == nullptr) return;
   unsigned long long count = 0;
   for (int64_t pair = lane; pair < n_pairs; pair += 32) {
-    const int32_t id = r.topk_ids[pair];
-    count += id >= r.n_experts || id < -1 ? 1 : 0;
+    count += numerics::is_invalid_id(r.topk_ids[pair], r.n_experts) ? 1 : 0;
   }
   count = __reduce_add_sync(~0u, static_cast<uint32_t>(count));
   if (lane == 0 && count != 0) {

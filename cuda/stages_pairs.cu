@@ -1,7 +1,8 @@
 // From ids and router weights to tables over pairs.
 
 #include "launch.h"
-#include "numerics/platform.h"
+#include "numerics/dot.h"
+#include "numerics/routing.h"
 #include "ptx.cuh"
 #include "stages.h"
 
@@ -28,6 +29,7 @@ __device__ inline bool has_slabs(const PreparePairsArgs& args, uint32_t expert) 
 }
 
 __device__ inline uint32_t local_expert(const PreparePairsArgs& args, int32_t id) {
+  // As numerics::is_local_expert has it; the call there costs this kernel a spill.
   const int64_t expert = id - args.local_expert_offset;
   const bool is_local = id < args.n_experts && expert >= 0 && expert < args.n_local_experts;
   return is_local ? static_cast<uint32_t>(expert) : kSkipped;
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
       if (args.expert_bias != nullptr) bias[plane] = args.expert_bias[entry];
       is_skipped = is_skipped || ptrs[plane] == nullptr;
     }
-    scales[2] = numerics::mul(topk_weight, scales[2]);
+    scales[2] = numerics::pair_scale(topk_weight, scales[2]);
   }
   int32_t rank = 0;
   if (args.order != nullptr) {
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(kThreads)
   if (prefetch) dependency_wait();
   dependency_release();
   if (args.invalid_ids != nullptr) {
-    const uint32_t invalid = __ballot_sync(~0u, id >= args.n_experts || id < -1);
+    const uint32_t invalid = __ballot_sync(~0u, numerics::is_invalid_id(id, args.n_experts));
     if (threadIdx.x % 32 == 0 && invalid != 0) {
       atomicAdd(reinterpret_cast<unsigned long long*>(args.invalid_ids),
                 static_cast<unsigned long long>(__popc(invalid)));

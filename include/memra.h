@@ -194,7 +194,8 @@ enum {
   MEMRA_ROWS_AUTO = 0,
   MEMRA_ROWS_PLAIN = 1 << 0,       /* none of the others */
   MEMRA_ROWS_ILP = 1 << 1,         /* several groups are loaded ahead of the arithmetic */
-  MEMRA_ROWS_ORD = 1 << 2,         /* blocks in expert order: repeats of an expert meet in L2 */
+  MEMRA_ROWS_ORD = 1 << 2,         /* blocks in expert order: repeats of an expert meet in L2, or,
+                                      with LANE_MAJOR where the device allows it, share one read */
   MEMRA_ROWS_DEDUP_ORDER = 1 << 3, /* pairs of one expert share one read of its gate and up; in
                                       down, whose slots are summed in order, it acts as ORD */
   MEMRA_ROWS_PACK = 1 << 4,        /* four warps to a block */
@@ -638,8 +639,9 @@ MEMRA_API memra_status memra_moe_args_init(memra_moe_args* args, uint32_t struct
  * id is -1 or out of range, belongs to another rank, or has a NULL slab in any plane; a token with no
  * pair left gives exactly +0 (or keeps y when accumulating). tokens <= rows_max_tokens. A NaN or Inf
  * in a token makes that token's output NaN, and no other's.
- * Launches: on CUDA with compute capability 9.0 and V2 banks, where AUTO or LANE_MAJOR runs, two
- * kernels for up to 4 tokens and three above; five elsewhere. */
+ * Launches: on CUDA with compute capability 9.0 and V2 banks, where AUTO or LANE_MAJOR runs, with
+ * at most 1024 pairs and 1024 experts of this rank, two kernels for up to 4 tokens and three above;
+ * five elsewhere. */
 MEMRA_API memra_status memra_moe_rows(memra_moe_layer* layer, const memra_moe_args* args,
                                       memra_stream stream);
 

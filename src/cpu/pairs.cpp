@@ -6,6 +6,7 @@
 
 #include "cpu/rows.h"
 #include "numerics/dot.h"
+#include "numerics/routing.h"
 
 namespace memra::cpu {
 namespace {
@@ -13,9 +14,11 @@ namespace {
 // Local index of a pair's expert, or n_local_experts where the pair is skipped.
 std::int64_t local_expert(const PreparePairsArgs& args, std::int64_t pair) {
   const std::int64_t n_local = args.n_local_experts;
-  const std::int64_t id = args.topk_ids[pair];
+  const std::int32_t id = args.topk_ids[pair];
   const std::int64_t local = id - args.local_expert_offset;
-  if (id < 0 || id >= args.n_experts || local < 0 || local >= n_local) return n_local;
+  if (!numerics::is_local_expert(id, args.n_experts, args.local_expert_offset, n_local)) {
+    return n_local;
+  }
   for (std::int64_t plane = 0; plane < 3; ++plane) {
     if (args.expert_ptrs[plane * n_local + local] == nullptr) return n_local;
   }
@@ -29,8 +32,7 @@ void prepare_pairs(const PreparePairsArgs& args) {
   const std::int64_t n_local = args.n_local_experts;
   std::uint64_t invalid = 0;
   for (std::int64_t pair = 0; pair < n_pairs; ++pair) {
-    const std::int64_t id = args.topk_ids[pair];
-    invalid += id >= args.n_experts || id < -1 ? 1 : 0;
+    invalid += numerics::is_invalid_id(args.topk_ids[pair], args.n_experts) ? 1 : 0;
     const std::int64_t local = local_expert(args, pair);
     const bool live = local < n_local;
     for (std::int64_t plane = 0; plane < 3; ++plane) {

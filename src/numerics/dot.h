@@ -20,10 +20,16 @@ MEMRA_HD std::int32_t half_dot(const std::uint8_t* codes, const std::int8_t* q) 
   return sum;
 }
 
-// Rule 2, for integers that are floats already. A power of two may sit in i instead of s: the
-// products stay exact.
+// Rule 2, for integers that are floats already; in two steps, one for each half of a group, or at
+// once. A power of two may sit in i instead of s: the products stay exact.
+MEMRA_HD float first_half(float s0, float i0) {
+  return mul(s0, i0);
+}
+MEMRA_HD float second_half(float s1, float i1, float partial) {
+  return fma(s1, i1, partial);
+}
 MEMRA_HD float group_partial(float s0, float i0, float s1, float i1) {
-  return fma(s1, i1, mul(s0, i0));
+  return second_half(s1, i1, first_half(s0, i0));
 }
 
 // Rule 2. Both conversions are exact.
