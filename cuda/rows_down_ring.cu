@@ -36,12 +36,15 @@ template <int kRun>
 struct Control {
   RingControl ring;
   Unit<kRun> units[kUnitSlots];
+  Unit<kRun> dot_units[kMaxDotSlots];
+  Unit<kRun> finishing;  // the finisher's own
   RunTable runs;
 };
 template <>
 struct Control<1> {
   RingControl ring;
   Unit<1> units[kUnitSlots];
+  Unit<1> dot_units[kMaxDotSlots];
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -109,8 +112,8 @@ __device__ __forceinline__ void produce_runs(const DownParams& p, Control<kRun>&
 }
 
 template <bool kFull, RowsArm kArm>
-__device__ __forceinline__ void consume(const DownParams& p, const Control<1>& c,
-                                        const Memory<1>& m, int first_token, int warp, int lane) {
+__device__ __forceinline__ void consume(const DownParams& p, Control<1>& c, const Memory<1>& m,
+                                        int first_token, int warp, int lane) {
   const int top_k = static_cast<int>(p.top_k);
   int token = first_token;
   const auto load = [&] {
@@ -133,14 +136,16 @@ __device__ __forceinline__ void consume(const DownParams& p, const Control<1>& c
     x1 = m.operand(min(unit.slot + 1, top_k - 1));
     return m.shape.pieces;
   };
-  consume_dual<kFull, kArm>(p.in, m, warp, lane, begin_unit);
+  consume_dual<kFull, kArm>(p.in, m, warp, lane, begin_unit, [&](uint32_t i, uint32_t slot) {
+    hand_over(c.units[i % kUnitSlots], c.dot_units[slot], lane);
+  });
 }
 
 template <int kRun, bool kFull, RowsArm kArm>
-__device__ __forceinline__ void consume_runs(const DownParams& p, const Control<kRun>& c,
+__device__ __forceinline__ void consume_runs(const DownParams& p, Control<kRun>& c,
                                              const Memory<kRun>& m, int warp, int lane) {
   int run = -1;
-  consume_shared<kRun, kFull, kArm>(p.in, m, warp, lane, [&](uint32_t i, int& count) {
+  const auto begin_unit = [&](uint32_t i, int& count) {
     const Unit<kRun>& unit = c.units[i % kUnitSlots];
     count = unit.count;
     if (count == 0) return kEndOfUnits;
@@ -150,7 +155,11 @@ __device__ __forceinline__ void consume_runs(const DownParams& p, const Control<
       load_operands(m, {}, p.q, p.d, p.in, count, [&](int j) { return int64_t{unit.pair[j]}; });
     }
     return m.shape.pieces;
-  });
+  };
+  consume_shared<kRun, kFull, kArm>(p.in, m, warp, lane, begin_unit,
+                                    [&](uint32_t i, uint32_t slot) {
+                                      hand_over(c.units[i % kUnitSlots], c.dot_units[slot], lane);
+                                    });
 }
 
 template <RowsArm kArm>
@@ -160,7 +169,7 @@ __device__ __forceinline__ void finish(const DownParams& p, const Control<1>& c,
   for (uint32_t i = 0;; ++i) {
     const uint32_t slot = i % dot_slots(true);
     named_sync(kFirstDotBarrier + slot, kDotThreads);
-    const Unit<1> unit = c.units[i % kUnitSlots];
+    const Unit<1> unit = c.dot_units[slot];
     if (unit.token < 0) return;
     const float own = take_dual_dots<kArm>(m, slot, lane);
     const float other = __shfl_xor_sync(~0u, own, 2);
@@ -179,14 +188,17 @@ __device__ __forceinline__ void finish(const DownParams& p, const Control<1>& c,
 }
 
 template <int kRun, RowsArm kArm>
-__device__ __forceinline__ void finish_runs(const DownParams& p, const Control<kRun>& c,
+__device__ __forceinline__ void finish_runs(const DownParams& p, Control<kRun>& c,
                                             const Memory<kRun>& m, int lane) {
   constexpr int kPairs = kRun / 2;
   const int t = lane % 4;
   for (uint32_t i = 0;; ++i) {
     const uint32_t slot = i % dot_slots(false);
     named_sync(kFirstDotBarrier + slot, kDotThreads);
-    const Unit<kRun>& unit = c.units[i % kUnitSlots];
+    __syncwarp();  // the unit before has been read
+    hand_over(c.dot_units[slot], c.finishing, lane);
+    __syncwarp();
+    const Unit<kRun>& unit = c.finishing;
     if (unit.count == 0) return;
     float dot[kPairs];
 #pragma unroll

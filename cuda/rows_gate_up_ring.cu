@@ -29,6 +29,8 @@ template <int kRun>
 struct Control {
   RingControl ring;
   Unit<kRun> units[kUnitSlots];
+  Unit<kRun> dot_units[kMaxDotSlots];
+  Unit<kRun> finishing;                     // the finisher's own
   float act[kRun][numerics::kGroupValues];  // outputs that wait for the rest of their group
 };
 template <int kRun>
@@ -122,7 +124,7 @@ __device__ __forceinline__ void produce(const GateUpParams& p, SharedControl<kRu
 }
 
 template <int kRun, bool kFull, RowsArm kArm>
-__device__ __forceinline__ void consume(const GateUpParams& p, const SharedControl<kRun>& c,
+__device__ __forceinline__ void consume(const GateUpParams& p, SharedControl<kRun>& c,
                                         const Memory<kRun>& m, int warp, int lane) {
   constexpr int kNever = -2;
   int run = -1;
@@ -143,18 +145,27 @@ __device__ __forceinline__ void consume(const GateUpParams& p, const SharedContr
     }
     return m.shape.pieces;
   };
+  const auto pass_on = [&](uint32_t i, uint32_t slot) {
+    hand_over(c.units[i % kUnitSlots], c.dot_units[slot], lane);
+  };
   if constexpr (kRun == 1) {
-    consume_dual<kFull, kArm>(p.in, m, warp, lane, [&](uint32_t i, uint32_t& x0, uint32_t& x1) {
-      const Unit<kRun>& unit = c.units[i % kUnitSlots];
-      const int pieces = begin(unit);
-      x0 = x1 = m.operand(unit.operand);
-      return pieces;
-    });
+    consume_dual<kFull, kArm>(
+        p.in, m, warp, lane,
+        [&](uint32_t i, uint32_t& x0, uint32_t& x1) {
+          const Unit<kRun>& unit = c.units[i % kUnitSlots];
+          const int pieces = begin(unit);
+          x0 = x1 = m.operand(unit.operand);
+          return pieces;
+        },
+        pass_on);
   } else {
-    consume_shared<kRun, kFull, kArm>(p.in, m, warp, lane, [&](uint32_t i, int& count) {
-      count = c.units[i % kUnitSlots].count;
-      return begin(c.units[i % kUnitSlots]);
-    });
+    consume_shared<kRun, kFull, kArm>(
+        p.in, m, warp, lane,
+        [&](uint32_t i, int& count) {
+          count = c.units[i % kUnitSlots].count;
+          return begin(c.units[i % kUnitSlots]);
+        },
+        pass_on);
   }
 }
 
@@ -181,7 +192,9 @@ __device__ __forceinline__ void finish(const GateUpParams& p, SharedControl<kRun
   for (uint32_t i = 0;; ++i) {
     const uint32_t slot = i % dot_slots(kRun == 1);
     named_sync(kFirstDotBarrier + slot, kDotThreads);
-    const Unit<kRun>& unit = c.units[i % kUnitSlots];
+    hand_over(c.dot_units[slot], c.finishing, lane);
+    __syncwarp();
+    const Unit<kRun>& unit = c.finishing;
     if (unit.count == 0) return;
     const int64_t row = static_cast<int64_t>(unit.row_block) * kRowBlock + r;
     const auto put = [&](int j, float gate, float up) {
@@ -223,8 +236,8 @@ __device__ __forceinline__ void finish(const GateUpParams& p, SharedControl<kRun
         unit.row_block % kGroupUnits == kGroupUnits - 1) {
       __syncwarp();
       quantize_outputs<kRun>(p, unit, c.act, lane);
-      __syncwarp();
     }
+    __syncwarp();  // before the next unit and outputs take their places
   }
 }
 

@@ -311,15 +311,25 @@ __device__ __forceinline__ TilePair<kScaleWords> load_tiles(uint32_t codes, uint
   return w;
 }
 
+// One consumer warp hands a unit on to the finisher, beside the sums and under the same barrier.
+template <class Unit>
+__device__ __forceinline__ void hand_over(const Unit& from, Unit& to, int lane) {
+  static_assert(sizeof(Unit) % 4 == 0 && sizeof(Unit) <= 32 * 4);
+  if (lane < static_cast<int>(sizeof(Unit)) / 4) {
+    reinterpret_cast<uint32_t*>(&to)[lane] = reinterpret_cast<const uint32_t*>(&from)[lane];
+  }
+}
+
 // What begin_unit answers besides a number of pieces: a unit without weights takes a stage, too,
 // because that is how it is announced.
 inline constexpr int kEndOfUnits = -1;
 
 // A consumer warp over all units whose blocks have an operand each. begin_unit(unit, &b0, &b1) sets
-// the operands' addresses and returns the number of pieces.
-template <bool kFull, RowsArm kArm, class BeginUnit>
+// the operands' addresses and returns the number of pieces; pass_on(unit, slot) hands the unit over
+// to the finisher.
+template <bool kFull, RowsArm kArm, class BeginUnit, class PassOn>
 __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, true>& m, int warp,
-                                             int lane, BeginUnit begin_unit) {
+                                             int lane, BeginUnit begin_unit, PassOn pass_on) {
   const int t = lane % 4, column = lane / 4;
   const bool second = t >= 2;
   const MmaConstants k = MmaConstants::make();
@@ -395,6 +405,7 @@ __device__ __forceinline__ void consume_dual(int64_t in, const RingMemory<1, tru
     const uint32_t slot = unit % dot_slots(true);
     barrier_wait(m.dots_empty(slot), unit / dot_slots(true) % 2 ^ 1);
     store_shared(m.dots(slot) + (warp * 32 + lane) * 8, acc[0], acc[1]);
+    if (warp == 0) pass_on(unit, slot);
     named_arrive(kFirstDotBarrier + slot, kDotThreads);
     if (pieces == kEndOfUnits) return;
   }
@@ -424,10 +435,12 @@ __device__ __forceinline__ float take_dual_dots(const RingMemory<1, true>& m, in
 }
 
 // A consumer warp over all units whose blocks share up to kRun operands, in the first places.
-// begin_unit(unit, &count) returns the number of pieces. Sums of operands beyond count are rubbish.
-template <int kRun, bool kFull, RowsArm kArm, class BeginUnit>
+// begin_unit(unit, &count) returns the number of pieces; pass_on(unit, slot) hands the unit over to
+// the finisher. Sums of operands beyond count are rubbish.
+template <int kRun, bool kFull, RowsArm kArm, class BeginUnit, class PassOn>
 __device__ __forceinline__ void consume_shared(int64_t in, const RingMemory<kRun, false>& m,
-                                               int warp, int lane, BeginUnit begin_unit) {
+                                               int warp, int lane, BeginUnit begin_unit,
+                                               PassOn pass_on) {
   constexpr int kPairs = kRun / 2;
   const int t = lane % 4, column = lane / 4;
   const MmaConstants k = MmaConstants::make();
@@ -496,6 +509,7 @@ __device__ __forceinline__ void consume_shared(int64_t in, const RingMemory<kRun
       store_shared(m.dots(slot) + ((warp * kPairs + i) * 32 + lane) * 16, acc[i][0], acc[i][1],
                    acc[i][2], acc[i][3]);
     }
+    if (warp == 0) pass_on(unit, slot);
     named_arrive(kFirstDotBarrier + slot, kDotThreads);
     if (pieces == kEndOfUnits) return;
   }
