@@ -52,6 +52,7 @@ Status CudaBackend::create(const BackendConfig& config, std::shared_ptr<Backend>
   }
   MEMRA_TRY(status);
   MEMRA_CUDA_TRY(cudaStreamCreateWithFlags(&made->upload_stream_, cudaStreamNonBlocking));
+  MEMRA_TRY(made->exchanges_.create(made->upload_stream_));
   *backend = std::move(made);
   return MEMRA_OK;
 }
@@ -90,7 +91,9 @@ CudaBackend::~CudaBackend() {
   if (upload_stream_ == nullptr || !context_->intact()) return;
   const ContextGuard guard(*context_);
   const RelaxedCapture relaxed(context_->driver());
-  if (guard.ok()) cudaStreamDestroy(upload_stream_);
+  if (!guard.ok()) return;
+  exchanges_.destroy();
+  cudaStreamDestroy(upload_stream_);
 }
 
 void CudaBackend::shutdown() {
@@ -380,14 +383,13 @@ Status CudaBackend::rows_gate_up(const memra_rows_gate_up_args& args, const Laun
   return cuda::rows_gate_up(device_, RowsArm::kServed, args, launch);
 }
 
-bool CudaBackend::rows_layer_fits(const RowsLayerArgs& args) const {
-  return cuda::rows_layer_fits(device_, args);
-}
-
-Status CudaBackend::rows_layer(const RowsLayerArgs& args, const Launch& first,
-                               const Launch& later) {
+Status CudaBackend::rows_layer(const RowsLayerArgs& args, const Launch& launch, bool* taken) {
+  *taken = false;
+  if (!rows_layer_fits(device_, args)) return MEMRA_OK;
+  Exchange* exchange = exchanges_.of(args.workspace);
+  if (exchange == nullptr) return MEMRA_OK;
   MEMRA_CUDA_ENTER();
-  return cuda::rows_layer(device_, args, first, later);
+  return cuda::rows_layer(device_, args, exchange, launch, taken);
 }
 
 Status CudaBackend::rows_down(const memra_rows_down_args& args, const Launch& launch) {

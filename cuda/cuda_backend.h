@@ -12,6 +12,7 @@
 #include "backend.h"
 #include "context.h"
 #include "device.h"
+#include "exchange.h"
 
 namespace memra::cuda {
 
@@ -60,8 +61,7 @@ class CudaBackend final : public Backend {
                           memra_stream stream) override;
   Status rows_gate_up(const memra_rows_gate_up_args& args, const Launch& launch) override;
   Status rows_down(const memra_rows_down_args& args, const Launch& launch) override;
-  bool rows_layer_fits(const RowsLayerArgs& args) const override;
-  Status rows_layer(const RowsLayerArgs& args, const Launch& first, const Launch& later) override;
+  Status rows_layer(const RowsLayerArgs& args, const Launch& launch, bool* taken) override;
   Status rows_probe_gate_up(memra_probe_arm arm, const memra_rows_gate_up_args& args,
                             const Launch& launch) override;
   Status rows_probe_down(memra_probe_arm arm, const memra_rows_down_args& args,
@@ -82,6 +82,7 @@ class CudaBackend final : public Backend {
   std::string name_;
   uint64_t memory_bytes_ = 0;
   cudaStream_t upload_stream_ = nullptr;
+  Exchanges exchanges_;
 
   std::mutex mutex_;  // guards what follows
   std::vector<cudaStream_t> streams_;

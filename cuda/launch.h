@@ -25,23 +25,40 @@ struct Grid {
   dim3 blocks;
   dim3 threads;
   size_t shared_bytes = 0;
+  bool cooperative = false;  // all blocks run together, or none
 };
 
 template <typename... Params, typename... Args>
-Status launch_kernel(const Device& device, const Launch& launch, const Grid& grid,
-                     void (*kernel)(Params...), Args&&... args) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+cudaError_t enqueue_kernel(const Device& device, const Launch& launch, const Grid& grid,
+                           void (*kernel)(Params...), Args&&... args) {
+  cudaLaunchAttribute attributes[2]{};
+  unsigned n_attributes = 0;
+  if (device.dependent_launch) {
+    cudaLaunchAttribute& attribute = attributes[n_attributes++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cooperative) {
+    cudaLaunchAttribute& attribute = attributes[n_attributes++];
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = static_cast<cudaStream_t>(launch.stream);
-  config.attrs = &attribute;
-  config.numAttrs = device.dependent_launch ? 1 : 0;
-  MEMRA_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...));
-  return MEMRA_OK;
+  config.attrs = attributes;
+  config.numAttrs = n_attributes;
+  return cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
+}
+
+template <typename... Params, typename... Args>
+Status launch_kernel(const Device& device, const Launch& launch, const Grid& grid,
+                     void (*kernel)(Params...), Args&&... args) {
+  const cudaError_t error =
+      enqueue_kernel(device, launch, grid, kernel, std::forward<Args>(args)...);
+  return error == cudaSuccess ? Status(MEMRA_OK) : cuda_failure(error, "cudaLaunchKernelEx");
 }
 
 // Loads a kernel now, so that its first launch may be captured, and lets it use `shared_bytes` of

@@ -75,9 +75,7 @@ Status rows_load(const Device& device) {
     MEMRA_TRY(load_kernel(k.kernel));
   for (const DownKernel& k : down_kernels())
     MEMRA_TRY(load_kernel(k.kernel));
-  MEMRA_TRY(gate_up_ring_load(device));
-  MEMRA_TRY(down_ring_load(device));
-  MEMRA_TRY(combine_load());
+  MEMRA_TRY(ring_load(device));
   return stream_load(device);
 }
 
@@ -177,43 +175,33 @@ Route route_of(const PreparePairsArgs& args) {
   return r;
 }
 
-// Up to here each token's slots are read one after another, and there are two launches; beyond it
-// tokens share weights in down as well, for a third launch that adds the slots up.
-constexpr int64_t kMaxSeparateTokens = 4;
-
 }  // namespace
 
 bool rows_layer_fits(const Device& device, const RowsLayerArgs& args) {
   const memra_rows_gate_up_args& gate_up = args.gate_up;
   const memra_rows_down_args& down = args.down;
-  const int64_t n_pairs = gate_up.tokens * gate_up.top_k;
   return gate_up_uses_ring(device, gate_up.gate_format, gate_up.up_format, gate_up.hidden_size,
                            gate_up.variant) &&
          down_uses_ring(device, down.format, down.intermediate_size, down.top_k, down.variant) &&
-         gate_up_ring_routes(device, gate_up.hidden_size, gate_up.tokens, n_pairs,
-                             args.pairs.n_local_experts) &&
-         (gate_up.tokens <= kMaxSeparateTokens || down_ring_shares(device, down.intermediate_size));
+         layer_ring_fits(device, gate_up.hidden_size, down.intermediate_size, gate_up.tokens,
+                         gate_up.top_k, args.pairs.n_local_experts);
 }
 
-Status rows_layer(const Device& device, const RowsLayerArgs& args, const Launch& first,
-                  const Launch& later) {
+Status rows_layer(const Device& device, const RowsLayerArgs& args, Exchange* exchange,
+                  const Launch& launch, bool* taken) {
   const Route route = route_of(args.pairs);
-  GateUpParams gate_up = gate_up_params(device, args.gate_up, first);
+  GateUpParams gate_up = gate_up_params(device, args.gate_up, launch);
   gate_up.route = route;
   gate_up.order = nullptr;
   gate_up.source = {args.x, args.x_dtype, args.x_stride};
   gate_up.out_q = args.act_q;
   gate_up.out_d = args.act_d;
-  MEMRA_TRY(gate_up_ring(device, RowsArm::kServed, gate_up, first));
-  DownParams down = down_params(device, args.down, later);
+  DownParams down = down_params(device, args.down, launch);
   down.route = route;
-  down.route.invalid_ids = nullptr;
   down.q = args.act_q;
   down.d = args.act_d;
-  const bool shared = args.down.tokens > kMaxSeparateTokens;
-  if (shared) down.dots = args.dots;
-  MEMRA_TRY(down_ring(device, RowsArm::kServed, down, later));
-  return shared ? combine(device, down, later) : Status(MEMRA_OK);
+  down.dots = args.dots;
+  return layer_ring(device, gate_up, down, exchange, launch, taken);
 }
 
 Status rows_gate_up(const Device& device, RowsArm arm, const memra_rows_gate_up_args& args,
@@ -226,7 +214,8 @@ Status rows_gate_up(const Device& device, RowsArm arm, const memra_rows_gate_up_
                         args.out, launch);
   }
   const GateUpParams params = gate_up_params(device, args, launch);
-  if (gate_up_uses_ring(device, args.gate_format, args.up_format, args.hidden_size, args.variant)) {
+  if (n_pairs * (args.intermediate_size / kRowBlock) <= kMaxRingUnits &&
+      gate_up_uses_ring(device, args.gate_format, args.up_format, args.hidden_size, args.variant)) {
     return gate_up_ring(device, arm, params, launch);
   }
   const GateUpKernel* k = find_gate_up(arm, args.gate_format, args.up_format, args.variant);

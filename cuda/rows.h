@@ -6,6 +6,8 @@
 
 namespace memra::cuda {
 
+struct Exchange;
+
 enum class RowsArm { kServed, kLoadOnly, kMathOnly, kStream };
 
 // Loads every kernel of the rows path and sets its attributes; once per engine.
@@ -15,10 +17,11 @@ RowsChoice choose_rows(const Device& device, const RowsShape& shape, int64_t tok
 const char* gate_up_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant);
 const char* down_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant);
 
-// The layer in one call, from ids and activations; `later` is for all kernels but the first.
+// The layer in one launch, from ids and activations. taken: false where its blocks cannot all run
+// together here; nothing has been enqueued then.
 bool rows_layer_fits(const Device& device, const RowsLayerArgs& args);
-Status rows_layer(const Device& device, const RowsLayerArgs& args, const Launch& first,
-                  const Launch& later);
+Status rows_layer(const Device& device, const RowsLayerArgs& args, Exchange* exchange,
+                  const Launch& launch, bool* taken);
 
 Status rows_gate_up(const Device& device, RowsArm arm, const memra_rows_gate_up_args& args,
                     const Launch& launch);

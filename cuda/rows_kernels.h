@@ -34,22 +34,19 @@ struct DownKernel {
 std::span<const GateUpKernel> gate_up_kernels();
 std::span<const DownKernel> down_kernels();
 
-// Gate and up as persistent blocks fed by bulk copies, sm_90 and later; V2, lane-major.
-Status gate_up_ring_load(const Device& device);
+// Persistent blocks fed by bulk copies, sm_90 and later; V2, lane-major. The layer: from ids, with
+// the activations quantised on the way, in one cooperative launch.
+inline constexpr int64_t kMaxRingUnits = int64_t{1} << 31;  // row blocks of all pairs
+Status ring_load(const Device& device);
 bool gate_up_ring_fits(const Device& device, int64_t hidden_size);
-// Whether it takes ids in place of tables over pairs.
-bool gate_up_ring_routes(const Device& device, int64_t hidden_size, int64_t tokens, int64_t n_pairs,
-                         int64_t n_local);
 Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& params,
                     const Launch& launch);
-
-// Down likewise. With params.dots, pairs of one expert share its weights; combine() follows.
-Status down_ring_load(const Device& device);
 bool down_ring_fits(const Device& device, int64_t intermediate_size, int64_t top_k);
-bool down_ring_shares(const Device& device, int64_t intermediate_size);
 Status down_ring(const Device& device, RowsArm arm, const DownParams& params, const Launch& launch);
-Status combine_load();
-Status combine(const Device& device, const DownParams& params, const Launch& launch);
+bool layer_ring_fits(const Device& device, int64_t hidden_size, int64_t intermediate_size,
+                     int64_t tokens, int64_t top_k, int64_t n_local);
+Status layer_ring(const Device& device, const GateUpParams& gate_up, const DownParams& down,
+                  Exchange* exchange, const Launch& launch, bool* taken);
 
 // Reads n_slabs slabs whose addresses begin at `ptrs`; NULL ones are left out.
 Status stream_load(const Device& device);

@@ -78,13 +78,15 @@ struct PairPlane {
 };
 
 __device__ __forceinline__ PairPlane routed_plane(const Route& r, int plane, int64_t pair) {
+  const float weight = plane == kDown ? r.topk_weights[pair] : 1.0f;
   const int64_t expert = local_expert(r, pair);
-  if (expert == kNotLocal || !has_slabs(r, expert)) return {nullptr, 0.0f};
+  if (expert == kNotLocal) return {nullptr, 0.0f};
   const int64_t entry = plane * r.n_local + expert;
+  const void* slab = r.expert_ptrs[entry];
   const float scale = r.expert_scales[entry];
-  return {
-      static_cast<const uint8_t*>(r.expert_ptrs[entry]),
-      numerics::canon(plane == kDown ? numerics::pair_scale(r.topk_weights[pair], scale) : scale)};
+  if (!has_slabs(r, expert)) return {nullptr, 0.0f};
+  return {static_cast<const uint8_t*>(slab),
+          numerics::canon(plane == kDown ? numerics::pair_scale(weight, scale) : scale)};
 }
 __device__ __forceinline__ PairPlane pair_plane(const GateUpParams& p, int plane, int64_t pair) {
   if (p.route.topk_ids != nullptr) return routed_plane(p.route, plane, pair);

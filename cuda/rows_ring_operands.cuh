@@ -2,6 +2,7 @@
 
 // Activations into the shared memory of a ring kernel's block, by its consumer warps.
 
+#include "exchange.cuh"
 #include "q8_lanes.cuh"
 #include "rows_params.cuh"
 #include "rows_ring.cuh"
@@ -10,48 +11,51 @@ namespace memra::cuda {
 
 #if __CUDA_ARCH__ >= 900
 
-inline constexpr int kOperandThreads = kConsumerWarps * 32;
-
-// Rows row_of(0), ... of q [., in] and d [., in / 32] into the first `count` places. A thread has
-// the loads of several rows in flight together.
-template <class Memory, class RowOf>
-__device__ __forceinline__ void copy_operands(const Memory& m, const int8_t* q, const float* d,
+// Rows row_of(0), ... of q [., in] and d [., in / 32] into the first `count` places from
+// `operands` on. A thread has all its loads of a batch in flight together: a token's activations
+// are one batch or two.
+template <class RowOf>
+__device__ __forceinline__ void copy_operands(uint32_t operands, const int8_t* q, const float* d,
                                               int64_t in, int count, RowOf row_of) {
-  constexpr int kBatch = 4;
-  const int columns = m.shape.pieces * kPieceColumns;
-  const int groups = columns / static_cast<int>(numerics::kGroupValues);
-  const int own_columns = static_cast<int>(in);
-  const int own_groups = own_columns / static_cast<int>(numerics::kGroupValues);
-  const int thread = thread_index_here();
-  for (int first = 0; first < count; first += kBatch) {
-    for (int i = thread; 16 * i < columns || i < groups; i += kOperandThreads) {
-      uint4 x[kBatch];
-      float v[kBatch];
+  constexpr int kGroups = 2;  // a thread's, in a batch
+  constexpr uint32_t kGroupValues = numerics::kGroupValues;
+  const uint32_t pieces = pieces_of(in);
+  const uint32_t per_row = pieces * kPieceGroups, own = static_cast<uint32_t>(in) / kGroupValues;
+  const uint32_t total = count * per_row;
+#pragma unroll 1
+  for (uint32_t first = thread_index_here(); first < total; first += kGroups * kConsumerThreads) {
+    uint4 x[kGroups][2];
+    float v[kGroups];
+    uint32_t place[kGroups], group[kGroups];
 #pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        x[j] = uint4{};
-        v[j] = -0.0f;
-        if (first + j >= count) continue;
-        const int64_t row = row_of(first + j);
-        if (16 * i < own_columns) x[j] = *reinterpret_cast<const uint4*>(q + row * in + 16 * i);
-        if (i < own_groups) v[j] = d[row * own_groups + i];
-      }
+    for (int j = 0; j < kGroups; ++j) {
+      const uint32_t i = min(first + j * kConsumerThreads, total - 1);
+      const uint32_t operand = i / kPieceGroups / pieces;
+      group[j] = i - operand * per_row;
+      place[j] = operands + operand * operand_bytes(static_cast<int>(pieces));
+      x[j][0] = x[j][1] = uint4{};
+      v[j] = -0.0f;
+      if (group[j] >= own) continue;
+      const int64_t at = row_of(static_cast<int>(operand)) * own + group[j];
+      const uint4* from = reinterpret_cast<const uint4*>(q + at * kGroupValues);
+      x[j][0] = from[0], x[j][1] = from[1];
+      v[j] = d[at];
+    }
 #pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        const uint32_t place = m.operand(first + j);
-        if (first + j < count && 16 * i < columns) store_shared(place + 16 * i, x[j]);
-        if (first + j < count && i < groups) store_shared(place + columns + 4 * i, v[j]);
-      }
+    for (int j = 0; j < kGroups; ++j) {
+      store_shared(place[j] + group[j] * kGroupValues, x[j][0]);
+      store_shared(place[j] + group[j] * kGroupValues + 16, x[j][1]);
+      store_shared(place[j] + pieces * kPieceColumns + group[j] * 4, v[j]);
     }
   }
 }
 
 // The same from activations that are not quantised yet. The loop is short, because every block runs
 // it out of a cold instruction cache, and one load ahead.
-template <class Type, class Memory, class RowOf>
-__device__ __forceinline__ void quantize_operands(const Memory& m, const ActivationSource& source,
+template <class Type, class RowOf>
+__device__ __forceinline__ void quantize_operands(uint32_t operands, const ActivationSource& source,
                                                   int64_t in, int count, RowOf row_of) {
-  const int columns = m.shape.pieces * kPieceColumns;
+  const int pieces = pieces_of(in), columns = pieces * kPieceColumns;
   const int thread = thread_index_here();
   const auto load = [&](int row, int column) {
     Q8LaneLoad<Type> x{};
@@ -73,8 +77,8 @@ __device__ __forceinline__ void quantize_operands(const Memory& m, const Activat
   while (row < count) {
     const Q8LaneLoad<Type> now = next;
     const int at = column;
-    const uint32_t place = m.operand(row);
-    column += kOperandThreads * kQ8LaneColumns;
+    const uint32_t place = operands + row * operand_bytes(pieces);
+    column += kConsumerThreads * kQ8LaneColumns;
     settle();
     next = load(row, column);
     float x[kQ8LaneColumns];
@@ -88,20 +92,68 @@ __device__ __forceinline__ void quantize_operands(const Memory& m, const Activat
   }
 }
 
-template <class Memory, class RowOf>
-__device__ __forceinline__ void load_operands(const Memory& m, const ActivationSource& source,
+template <class RowOf>
+__device__ __forceinline__ void load_operands(uint32_t operands, const ActivationSource& source,
                                               const int8_t* q, const float* d, int64_t in,
                                               int count, RowOf row_of) {
   if (source.x == nullptr) {
-    copy_operands(m, q, d, in, count, row_of);
+    copy_operands(operands, q, d, in, count, row_of);
   } else if (source.dtype == MEMRA_BF16) {
-    quantize_operands<numerics::Bf16>(m, source, in, count, row_of);
+    quantize_operands<numerics::Bf16>(operands, source, in, count, row_of);
   } else if (source.dtype == MEMRA_F16) {
-    quantize_operands<numerics::F16>(m, source, in, count, row_of);
+    quantize_operands<numerics::F16>(operands, source, in, count, row_of);
   } else {
-    quantize_operands<numerics::F32>(m, source, in, count, row_of);
+    quantize_operands<numerics::F32>(operands, source, in, count, row_of);
   }
-  named_sync(kConsumerBarrier, kOperandThreads);
+  named_sync(kConsumerBarrier, kConsumerThreads);
+}
+
+// Pairs first, ... end - 1 of what all blocks send (Exchange), into the places of those numbers, by
+// the consumer warps; waits for what is still missing.
+__device__ __forceinline__ void receive_operands(uint32_t operands, const Exchange& from,
+                                                 int64_t in, int first, int end) {
+  constexpr int kBatch = 3;
+  const uint32_t pieces = pieces_of(in),
+                 groups = static_cast<uint32_t>(in) / numerics::kGroupValues;
+  const uint32_t of_pair = groups * kGroupPackets, all = end * of_pair;
+  const uint32_t tag = load_tag(from);
+#pragma unroll 1
+  for (uint32_t at = first * of_pair + thread_index_here(); at < all;
+       at += kBatch * kConsumerThreads) {
+    Packet packets[kBatch];
+    bool complete;
+    do {
+      complete = true;
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j)
+        packets[j] = load_packet(from.packets + min(at + j * kConsumerThreads, all - 1));
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j)
+        complete &= packets[j].tag == tag;
+    } while (!complete);
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      const uint32_t i = min(at + j * kConsumerThreads, all - 1);
+      const uint32_t pair = i / of_pair, group = (i - pair * of_pair) / kGroupPackets;
+      const uint32_t part = i % kGroupPackets;  // of_pair is a multiple
+      const uint32_t place = operands + pair * operand_bytes(static_cast<int>(pieces));
+      const uint32_t x = place + group * numerics::kGroupValues + part * 12;
+      store_shared(x, packets[j].data[0]);
+      store_shared(x + 4, packets[j].data[1]);
+      store_shared(part == kGroupPackets - 1 ? place + pieces * kPieceColumns + group * 4 : x + 8,
+                   packets[j].data[2]);
+    }
+  }
+  // What pads the last piece: x of 0 and d of -0.
+  const uint32_t padding = pieces * kPieceGroups - groups;
+  for (uint32_t i = thread_index_here(); i < (end - first) * padding; i += kConsumerThreads) {
+    const uint32_t pair = first + i / padding, group = groups + i % padding;
+    const uint32_t place = operands + pair * operand_bytes(static_cast<int>(pieces));
+    store_shared(place + group * numerics::kGroupValues, uint4{});
+    store_shared(place + group * numerics::kGroupValues + 16, uint4{});
+    store_shared(place + pieces * kPieceColumns + group * 4, -0.0f);
+  }
+  named_sync(kConsumerBarrier, kConsumerThreads);
 }
 
 #endif

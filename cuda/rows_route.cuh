@@ -32,8 +32,12 @@ __device__ __forceinline__ int64_t local_expert(const Route& r, int64_t pair) {
 
 // A pair counts only where all three slabs of its expert are there.
 __device__ __forceinline__ bool has_slabs(const Route& r, int64_t expert) {
-  return r.expert_ptrs[expert] != nullptr && r.expert_ptrs[r.n_local + expert] != nullptr &&
-         r.expert_ptrs[2 * r.n_local + expert] != nullptr;
+  // One trip for all three.
+  const void* slabs[3];
+#pragma unroll
+  for (int plane = 0; plane < 3; ++plane)
+    slabs[plane] = r.expert_ptrs[plane * r.n_local + expert];
+  return (slabs[0] != nullptr) & (slabs[1] != nullptr) & (slabs[2] != nullptr);
 }
 
 // By one warp.

@@ -640,8 +640,10 @@ MEMRA_API memra_status memra_moe_args_init(memra_moe_args* args, uint32_t struct
  * pair left gives exactly +0 (or keeps y when accumulating). tokens <= rows_max_tokens. A NaN or Inf
  * in a token makes that token's output NaN, and no other's.
  * Launches: on CUDA with compute capability 9.0 and V2 banks, where AUTO or LANE_MAJOR runs, with
- * at most 1024 pairs and 1024 experts of this rank, two kernels for up to 4 tokens and three above;
- * five elsewhere. */
+ * at most 1024 pairs and 1024 experts of this rank, one cooperative kernel, whose blocks talk to each
+ * other while they run; an engine has room for that for its first 64 workspaces, told apart by their
+ * addresses. Five kernels elsewhere, and where the device cannot run all blocks at once (a part of
+ * it, as green contexts and MPS make). The bits are the same. */
 MEMRA_API memra_status memra_moe_rows(memra_moe_layer* layer, const memra_moe_args* args,
                                       memra_stream stream);
 

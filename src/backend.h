@@ -78,9 +78,10 @@ struct RowsLayerArgs {
   int64_t x_stride = 0;
   memra_rows_gate_up_args gate_up{};
   memra_rows_down_args down{};
-  int8_t* act_q = nullptr;  // int8 [n_pairs, intermediate_size]
-  float* act_d = nullptr;   // f32 [n_pairs, intermediate_size / 32]
-  float* dots = nullptr;    // f32 [n_pairs, hidden_size]
+  int8_t* act_q = nullptr;          // int8 [n_pairs, intermediate_size]
+  float* act_d = nullptr;           // f32 [n_pairs, intermediate_size / 32]
+  float* dots = nullptr;            // f32 [n_pairs, hidden_size]
+  const void* workspace = nullptr;  // where all of these lie
 };
 
 class Event {
@@ -156,11 +157,11 @@ class Backend {
                                   memra_stream stream) = 0;
   virtual Status rows_gate_up(const memra_rows_gate_up_args& args, const Launch& launch) = 0;
   virtual Status rows_down(const memra_rows_down_args& args, const Launch& launch) = 0;
-  // A backend may have a shorter way through the layer than its stages one by one.
-  virtual bool rows_layer_fits(const RowsLayerArgs& /*args*/) const { return false; }
-  virtual Status rows_layer(const RowsLayerArgs& /*args*/, const Launch& /*first*/,
-                            const Launch& /*later*/) {
-    return MEMRA_ERROR_INTERNAL;
+  // A backend may have a shorter way through the layer than its stages one by one. taken: whether
+  // this call has gone it; where not, nothing has been enqueued.
+  virtual Status rows_layer(const RowsLayerArgs& /*args*/, const Launch& /*launch*/, bool* taken) {
+    *taken = false;
+    return MEMRA_OK;
   }
   virtual Status rows_probe_gate_up(memra_probe_arm arm, const memra_rows_gate_up_args& args,
                                     const Launch& launch) = 0;

@@ -111,9 +111,10 @@ class RowsCall {
     whole.act_q = act_q_;
     whole.act_d = act_d_;
     whole.dots = dots_;
-    if (backend_.rows_layer_fits(whole)) {
-      return backend_.rows_layer(whole, launch(false), launch(true));
-    }
+    whole.workspace = args_.workspace;
+    bool taken = false;
+    MEMRA_TRY(backend_.rows_layer(whole, launch(false), &taken));
+    if (taken) return MEMRA_OK;
     MEMRA_TRY(backend_.prepare_pairs(whole.pairs, launch(false)));
     MEMRA_TRY(quantize(args_.x, args_.x_dtype, args_.x_stride, args_.tokens,
                        layer_.shape.hidden_size, choice_.gate_up_variant, q_, d_));
