@@ -11,6 +11,17 @@ if(MEMRA_SANITIZE)
   endforeach()
 endif()
 
+# Instruction sets, for single source files: what they compile to runs only where it was asked for.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(MEMRA_X86_64 TRUE)
+  set(MEMRA_AVX2_FLAGS -mavx2 -mfma -mf16c)
+  set(MEMRA_AVX512_VNNI_FLAGS -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # GCC 12 warns of its own headers (GCC bug 105593).
+    list(APPEND MEMRA_AVX512_VNNI_FLAGS -Wno-uninitialized -Wno-maybe-uninitialized)
+  endif()
+endif()
+
 # What every target of this project shares: language level, visibility, warnings.
 function(memra_common_flags target)
   target_compile_features(${target} PRIVATE cxx_std_20)

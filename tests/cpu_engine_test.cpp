@@ -20,6 +20,7 @@
 #include "cpu/cpu_backend.h"
 #include "cpu/event.h"
 #include "cpu/machine.h"
+#include "cpu/rows_paths.h"
 #include "cpu_support.h"
 #include "memra.h"
 

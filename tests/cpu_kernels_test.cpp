@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cpu/rows_kernels.h"
+#include "cpu_paths.h"
 #include "reference/arithmetic.h"
 #include "reference/floats.h"
 #include "reference/formats.h"
@@ -18,14 +20,6 @@ namespace memra::cpu {
 namespace {
 
 namespace ref = memra::reference;
-
-std::vector<const RowsKernels*> kernel_sets() {
-  std::vector<const RowsKernels*> sets = {&kPortableKernels};
-#if defined(MEMRA_CPU_AVX2)
-  if (&best_kernels() == &kAvx2Kernels) sets.push_back(&kAvx2Kernels);
-#endif
-  return sets;
-}
 
 std::uint32_t bits(float value) {
   return ref::bits_of(ref::canonical(value));
@@ -76,8 +70,8 @@ struct DotCase {
     for (const std::int64_t step : {slab.rows, std::int64_t{8}}) {
       std::vector<float> out(static_cast<std::size_t>(slab.rows), std::nanf(""));
       for (std::int64_t row = 0; row < slab.rows; row += step) {
-        dots({slab.bytes.data(), slab.rows, slab.cols, row, step}, x.data(), d.data(),
-             out.data() + row);
+        const DotsRow x_row{x.data(), d.data(), out.data() + row};
+        dots({slab.bytes.data(), slab.rows, slab.cols, row, step}, &x_row, 1);
       }
       for (std::size_t row = 0; row < out.size(); ++row) {
         ASSERT_EQ(bits(out[row]), bits(expected[row])) << name << " row " << row;
@@ -85,6 +79,28 @@ struct DotCase {
     }
   }
 };
+
+// The first cases, which have one slab, in one call.
+void check_together(const RowsKernels& kernels, std::span<const DotCase> cases) {
+  for (const DotsFunction dots : {kernels.dots.v1, kernels.dots.v2, kernels.dots.v2_lane_major}) {
+    const bool lane_major = dots == kernels.dots.v2_lane_major;
+    const ref::Slab& slab = dots == kernels.dots.v1 ? cases[0].v1 : cases[0].v2;
+    const auto rows = static_cast<std::size_t>(slab.rows);
+    std::vector<float> out(cases.size() * rows, std::nanf(""));
+    std::vector<DotsRow> x;
+    for (const DotCase& one : cases) {
+      x.push_back({(lane_major ? one.q_lane_major : one.q).data(), one.d.data(),
+                   out.data() + x.size() * rows});
+    }
+    dots({slab.bytes.data(), slab.rows, slab.cols, 0, slab.rows}, x.data(),
+         static_cast<std::int64_t>(x.size()));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      ASSERT_EQ(bits(out[i]), bits(cases[i / rows].expected[i % rows]))
+          << kernels.simd << ", " << slab.cols << " columns, " << i / rows << " of " << x.size()
+          << ", row " << i % rows;
+    }
+  }
+}
 
 std::vector<float> normal_row(ref::Random& random, std::int64_t columns) {
   std::vector<float> x(static_cast<std::size_t>(columns));
@@ -127,6 +143,24 @@ TEST(CpuKernels, DotsOfManyRandomSlabs) {
     const DotCase dot_case(std::move(slab), normal_row(random, columns));
     for (const RowsKernels* kernels : kernel_sets())
       dot_case.check(*kernels);
+  }
+}
+
+// One decoding for several rows of activations, each as if it were alone; one holds a NaN.
+TEST(CpuKernels, DotsOfRowsTogether) {
+  ref::Random random(8);
+  for (const std::int64_t columns : {64, 192, 960, 1024, 2624, 8192, 8256, 16448}) {
+    const ref::Slab slab = any_bytes(random, 16, columns);
+    std::vector<DotCase> cases;
+    for (std::int64_t i = 0; i < kMaxTogether; ++i) {
+      std::vector<float> x = normal_row(random, columns);
+      if (i == 1) x[static_cast<std::size_t>(columns - 40)] = std::nanf("");
+      cases.emplace_back(slab, x);
+    }
+    for (const RowsKernels* kernels : kernel_sets()) {
+      for (std::size_t count = 1; count <= cases.size(); ++count)
+        check_together(*kernels, std::span(cases).first(count));
+    }
   }
 }
 
@@ -199,8 +233,8 @@ TEST(CpuKernels, LoadOnlyAndMathOnlyFillTheirOutput) {
       for (const DotsFunction dots : {functions->v1, functions->v2, functions->v2_lane_major}) {
         const ref::Slab& slab = dots == functions->v1 ? dot_case.v1 : dot_case.v2;
         std::vector<float> out(24, -12345.0f);
-        dots({slab.bytes.data(), 24, 1088, 0, 24}, dot_case.q.data(), dot_case.d.data(),
-             out.data());
+        const DotsRow x_row{dot_case.q.data(), dot_case.d.data(), out.data()};
+        dots({slab.bytes.data(), 24, 1088, 0, 24}, &x_row, 1);
         for (const float value : out)
           EXPECT_NE(value, -12345.0f) << kernels->simd;
       }

@@ -17,6 +17,7 @@
 #include "cpu/rows.h"
 #include "cpu/rows_kernels.h"
 #include "cpu/thread_pool.h"
+#include "cpu_paths.h"
 #include "reference/compare.h"
 #include "reference/generate.h"
 #include "reference/moe.h"
@@ -25,12 +26,6 @@ namespace memra::cpu {
 namespace {
 
 namespace ref = memra::reference;
-
-std::vector<const RowsKernels*> kernel_sets() {
-  std::vector<const RowsKernels*> sets = {&kPortableKernels};
-  if (&best_kernels() != &kPortableKernels) sets.push_back(&best_kernels());
-  return sets;
-}
 
 ThreadPool& pool_of(int threads) {
   static std::map<int, std::unique_ptr<ThreadPool>> pools;

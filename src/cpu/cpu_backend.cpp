@@ -10,6 +10,7 @@
 #include "cpu/event.h"
 #include "cpu/machine.h"
 #include "cpu/rows.h"
+#include "cpu/rows_paths.h"
 #include "cpu/weights.h"
 #include "numerics/nvfp4_layout.h"
 

@@ -15,8 +15,11 @@ namespace nv = memra::numerics;
 // finish together.
 constexpr std::int64_t kMaxUnitRows = 64;
 constexpr std::int64_t kUnitsPerThread = 8;
-// Rows that pairs of one expert go through together, so that their weights stay in L2.
-constexpr std::int64_t kSharedRows = 16;
+// Rows that pairs of one expert go through together where they are too many for one decoding, so
+// that their weights stay in L2.
+constexpr std::int64_t kSharedRows = 32;
+// Pairs that are searched for others of the same expert.
+constexpr std::int64_t kWindow = 256;
 
 std::int64_t unit_rows(std::int64_t total_rows, const ThreadPool& pool) {
   const std::int64_t even = total_rows / (kUnitsPerThread * pool.threads());
@@ -39,35 +42,43 @@ class GateUp {
         n_pairs_(args.tokens * args.top_k),
         rows_per_unit_(rows_per_unit),
         units_per_pair_((args.intermediate_size + rows_per_unit - 1) / rows_per_unit),
-        shares_((args.variant & MEMRA_ROWS_DEDUP_ORDER) != 0) {}
+        ordered_((args.variant & (MEMRA_ROWS_DEDUP_ORDER | MEMRA_ROWS_ORD)) != 0) {}
 
   std::int64_t units() const { return n_pairs_ * units_per_pair_; }
 
+  // Whatever the variant, pairs of one expert share the decoding of its weights: the first of them
+  // in a window does the work of all.
   void operator()(std::int64_t unit) const {
     const std::int64_t place = unit / units_per_pair_;
     const std::int64_t begin = unit % units_per_pair_ * rows_per_unit_;
     const RowRange rows{begin, std::min(rows_per_unit_, args_.intermediate_size - begin)};
-    if (!shares_) {
-      run(pair_at(place), rows);
+    const std::int64_t pair = pair_at(place);
+    if (slab(0, pair) == nullptr || slab(1, pair) == nullptr) {
+      std::fill_n(args_.out + pair * args_.intermediate_size + rows.begin, rows.count, 0.0f);
       return;
     }
-    // The first pair of an expert's run does the work of all of it.
-    if (place > 0 && same_expert(pair_at(place - 1), pair_at(place))) return;
-    std::int64_t end = place + 1;
-    while (end < n_pairs_ && same_expert(pair_at(place), pair_at(end)))
-      ++end;
-    for (std::int64_t r = 0; r < rows.count; r += kSharedRows) {
-      const RowRange part{rows.begin + r, std::min(kSharedRows, rows.count - r)};
-      for (std::int64_t i = place; i < end; ++i)
-        run(pair_at(i), part);
+    const std::int64_t window = place / kWindow * kWindow;
+    for (std::int64_t i = place - 1; i >= window; --i) {
+      if (same_expert(pair_at(i), pair)) return;
+      if (ordered_) break;
+    }
+    std::int64_t pairs[kWindow];
+    std::int64_t count = 0;
+    for (std::int64_t i = place; i < std::min(window + kWindow, n_pairs_); ++i) {
+      const bool same = same_expert(pair_at(i), pair);
+      if (same) pairs[count++] = pair_at(i);
+      if (ordered_ && !same) break;
+    }
+    const std::int64_t step = count > kMaxTogether ? kSharedRows : rows.count;
+    for (std::int64_t r = 0; r < rows.count; r += step) {
+      const RowRange part{rows.begin + r, std::min(step, rows.count - r)};
+      for (std::int64_t i = 0; i < count; i += kMaxTogether)
+        run(pairs + i, std::min(kMaxTogether, count - i), part);
     }
   }
 
  private:
-  std::int64_t pair_at(std::int64_t place) const {
-    const bool ordered = (args_.variant & (MEMRA_ROWS_DEDUP_ORDER | MEMRA_ROWS_ORD)) != 0;
-    return ordered ? args_.order[place] : place;
-  }
+  std::int64_t pair_at(std::int64_t place) const { return ordered_ ? args_.order[place] : place; }
 
   const std::uint8_t* slab(int plane, std::int64_t pair) const {
     return static_cast<const std::uint8_t*>(args_.ptrs[plane * n_pairs_ + pair]);
@@ -82,34 +93,37 @@ class GateUp {
     return bias != nullptr ? bias + row : nullptr;
   }
 
-  void run(std::int64_t pair, RowRange rows) const {
-    float* const out = args_.out + pair * args_.intermediate_size + rows.begin;
-    const std::uint8_t* const gate = slab(0, pair);
-    const std::uint8_t* const up = slab(1, pair);
-    if (gate == nullptr || up == nullptr) {
-      std::fill_n(out, rows.count, 0.0f);
-      return;
+  // For pairs of one expert, at most kMaxTogether.
+  void run(const std::int64_t* pairs, std::int64_t count, RowRange rows) const {
+    float values[2][kMaxTogether][kMaxUnitRows];
+    DotsRow x[2][kMaxTogether];
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t token = pairs[i] / args_.top_k;
+      for (int plane = 0; plane < 2; ++plane) {
+        x[plane][i] = {args_.q + token * args_.hidden_size,
+                       args_.d + token * (args_.hidden_size / nv::kGroupValues), values[plane][i]};
+      }
     }
-    const std::int64_t token = pair / args_.top_k;
-    const std::int8_t* const q = args_.q + token * args_.hidden_size;
-    const float* const d = args_.d + token * (args_.hidden_size / nv::kGroupValues);
-    SlabRows slab_rows{gate, args_.intermediate_size, args_.hidden_size, rows.begin, rows.count};
-    float gate_values[kMaxUnitRows];
-    float up_values[kMaxUnitRows];
-    gate_dots_(slab_rows, q, d, gate_values);
-    slab_rows.slab = up;
-    up_dots_(slab_rows, q, d, up_values);
-    kernels_.finish_gate_up({args_.activation, args_.limit, args_.alpha, args_.scales[pair],
-                             args_.scales[n_pairs_ + pair], gate_values, up_values,
-                             bias(0, pair, rows.begin), bias(1, pair, rows.begin), out,
-                             rows.count});
+    SlabRows slab_rows{slab(0, pairs[0]), args_.intermediate_size, args_.hidden_size, rows.begin,
+                       rows.count};
+    gate_dots_(slab_rows, x[0], count);
+    slab_rows.slab = slab(1, pairs[0]);
+    up_dots_(slab_rows, x[1], count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t pair = pairs[i];
+      kernels_.finish_gate_up({args_.activation, args_.limit, args_.alpha, args_.scales[pair],
+                               args_.scales[n_pairs_ + pair], values[0][i], values[1][i],
+                               bias(0, pair, rows.begin), bias(1, pair, rows.begin),
+                               args_.out + pair * args_.intermediate_size + rows.begin,
+                               rows.count});
+    }
   }
 
   const memra_rows_gate_up_args& args_;
   const RowsKernels& kernels_;
   const DotsFunction gate_dots_, up_dots_;
   const std::int64_t n_pairs_, rows_per_unit_, units_per_pair_;
-  const bool shares_;
+  const bool ordered_;
 };
 
 template <class Type>
@@ -138,30 +152,94 @@ void store_run(memra_dtype dtype, void* y, std::int64_t index, const float* valu
   store_run<nv::Bf16>(y, index, values, count);
 }
 
-// Rule 6 for some rows of one token.
-void down_run(const memra_rows_down_args& args, const RowsKernels& kernels, DotsFunction dots,
-              std::int64_t token, RowRange rows) {
-  const std::int64_t n_pairs = args.tokens * args.top_k;
-  const std::int64_t y_index = token * args.y_stride + rows.begin;
-  float y[kMaxUnitRows] = {};
-  if ((args.flags & MEMRA_FLAG_ACCUMULATE) != 0) {
-    load_run(args.y_dtype, args.y, y_index, y, rows.count);
+// Rule 6 for the tokens and rows of a unit of work.
+class Down {
+ public:
+  Down(const memra_rows_down_args& args, const RowsKernels& kernels, DotsFunction dots,
+       std::int64_t rows_per_unit)
+      : args_(args),
+        kernels_(kernels),
+        dots_(dots),
+        n_pairs_(args.tokens * args.top_k),
+        rows_per_unit_(rows_per_unit),
+        tokens_per_unit_(kWindow / args.top_k) {
+    static_assert(kWindow >= MEMRA_MAX_TOP_K);
   }
-  for (std::int64_t pair = token * args.top_k; pair < (token + 1) * args.top_k; ++pair) {
-    const std::int64_t entry = 2 * n_pairs + pair;
-    const auto* const slab = static_cast<const std::uint8_t*>(args.ptrs[entry]);
-    if (slab == nullptr) continue;
-    const SlabRows slab_rows{slab, args.hidden_size, args.intermediate_size, rows.begin,
-                             rows.count};
-    float values[kMaxUnitRows];
-    dots(slab_rows, args.q + pair * args.intermediate_size,
-         args.d + pair * (args.intermediate_size / nv::kGroupValues), values);
-    const float* const bias = args.bias != nullptr ? args.bias[entry] : nullptr;
-    kernels.add_slot({args.scales[entry], bias != nullptr ? args.topk_weights[pair] : 0.0f, values,
-                      bias != nullptr ? bias + rows.begin : nullptr, y, rows.count});
+
+  std::int64_t units() const { return row_units() * token_units(); }
+
+  // Units of the same rows come together: experts that they share are then in cache.
+  void operator()(std::int64_t unit) const {
+    const std::int64_t row = unit / token_units() * rows_per_unit_;
+    const std::int64_t token = unit % token_units() * tokens_per_unit_;
+    const std::int64_t tokens = std::min(tokens_per_unit_, args_.tokens - token);
+    const std::int64_t end = std::min(row + rows_per_unit_, args_.hidden_size);
+    // As many rows as there is room for all dots of; legal counts are multiples of 8.
+    const std::int64_t step = std::clamp<std::int64_t>(
+        kDots / (tokens * args_.top_k) / nv::kRowMultiple * nv::kRowMultiple, nv::kRowMultiple,
+        kMaxUnitRows);
+    for (std::int64_t begin = row; begin < end; begin += step)
+      run(token, tokens, {begin, std::min(step, end - begin)});
   }
-  store_run(args.y_dtype, args.y, y_index, y, rows.count);
-}
+
+ private:
+  static constexpr std::int64_t kDots = 8192;
+  static_assert(kDots / kWindow >= nv::kRowMultiple);
+
+  std::int64_t row_units() const {
+    return (args_.hidden_size + rows_per_unit_ - 1) / rows_per_unit_;
+  }
+  std::int64_t token_units() const {
+    return (args_.tokens + tokens_per_unit_ - 1) / tokens_per_unit_;
+  }
+  std::int64_t entry(std::int64_t pair) const { return 2 * n_pairs_ + pair; }
+  const void* slab(std::int64_t pair) const { return args_.ptrs[entry(pair)]; }
+
+  void run(std::int64_t token, std::int64_t tokens, RowRange rows) const {
+    const std::int64_t first = token * args_.top_k, end = first + tokens * args_.top_k;
+    float dots[kDots];
+    bool done[kWindow] = {};
+    for (std::int64_t pair = first; pair < end; ++pair) {
+      if (done[pair - first] || slab(pair) == nullptr) continue;
+      DotsRow x[kMaxTogether];
+      std::int64_t count = 0;
+      for (std::int64_t other = pair; other < end && count < kMaxTogether; ++other) {
+        if (slab(other) != slab(pair) || done[other - first]) continue;
+        done[other - first] = true;
+        x[count++] = {args_.q + other * args_.intermediate_size,
+                      args_.d + other * (args_.intermediate_size / nv::kGroupValues),
+                      dots + (other - first) * rows.count};
+      }
+      dots_({static_cast<const std::uint8_t*>(slab(pair)), args_.hidden_size,
+             args_.intermediate_size, rows.begin, rows.count},
+            x, count);
+    }
+    for (std::int64_t t = token; t < token + tokens; ++t)
+      add_slots(t, rows, dots + (t - token) * args_.top_k * rows.count);
+  }
+
+  void add_slots(std::int64_t token, RowRange rows, const float* dots) const {
+    const std::int64_t y_index = token * args_.y_stride + rows.begin;
+    float y[kMaxUnitRows] = {};
+    if ((args_.flags & MEMRA_FLAG_ACCUMULATE) != 0) {
+      load_run(args_.y_dtype, args_.y, y_index, y, rows.count);
+    }
+    for (std::int64_t slot = 0; slot < args_.top_k; ++slot) {
+      const std::int64_t pair = token * args_.top_k + slot;
+      if (slab(pair) == nullptr) continue;
+      const float* const bias = args_.bias != nullptr ? args_.bias[entry(pair)] : nullptr;
+      kernels_.add_slot(
+          {args_.scales[entry(pair)], bias != nullptr ? args_.topk_weights[pair] : 0.0f,
+           dots + slot * rows.count, bias != nullptr ? bias + rows.begin : nullptr, y, rows.count});
+    }
+    store_run(args_.y_dtype, args_.y, y_index, y, rows.count);
+  }
+
+  const memra_rows_down_args& args_;
+  const RowsKernels& kernels_;
+  const DotsFunction dots_;
+  const std::int64_t n_pairs_, rows_per_unit_, tokens_per_unit_;
+};
 
 }  // namespace
 
@@ -174,15 +252,9 @@ void rows_gate_up(const memra_rows_gate_up_args& args, const RowsKernels& kernel
 
 void rows_down(const memra_rows_down_args& args, const RowsKernels& kernels,
                const DotsFunctions& dots, ThreadPool& pool) {
-  const DotsFunction function = dots.pick(args.format, args.variant);
-  const std::int64_t rows_per_unit = unit_rows(args.tokens * args.hidden_size, pool);
-  const std::int64_t runs = (args.hidden_size + rows_per_unit - 1) / rows_per_unit;
-  // Tokens of one run of rows come together: experts that they share are then in cache.
-  pool.parallel_for(runs * args.tokens, [&](std::int64_t unit) {
-    const std::int64_t begin = unit / args.tokens * rows_per_unit;
-    down_run(args, kernels, function, unit % args.tokens,
-             {begin, std::min(rows_per_unit, args.hidden_size - begin)});
-  });
+  const Down work(args, kernels, dots.pick(args.format, args.variant),
+                  unit_rows(args.hidden_size, pool));
+  pool.parallel_for(work.units(), work);
 }
 
 void read_slabs(const ReadSlabs& slabs, const RowsKernels& kernels, ThreadPool& pool) {

@@ -20,9 +20,18 @@ struct SlabRows {
   std::int64_t row_count;
 };
 
-// dots[r] = dot of row row_begin + r with one row of activations (rules 2 and 3).
-using DotsFunction = void (*)(const SlabRows& rows, const std::int8_t* q, const float* d,
-                              float* dots);
+// One row of activations (rule 1), and where its dots go.
+struct DotsRow {
+  const std::int8_t* q;
+  const float* d;
+  float* dots;
+};
+
+// Rows of activations that share one decoding of the weights, at most.
+inline constexpr std::int64_t kMaxTogether = 4;
+
+// x[i].dots[r] = dot of row row_begin + r with x[i] (rules 2 and 3), for 1 to kMaxTogether x.
+using DotsFunction = void (*)(const SlabRows& rows, const DotsRow* x, std::int64_t count);
 
 struct DotsFunctions {
   DotsFunction v1;
@@ -93,11 +102,10 @@ MEMRA_HD constexpr std::int32_t lane_major_position(std::int32_t column) {
 }
 
 extern const RowsKernels kPortableKernels;
-#if defined(MEMRA_CPU_AVX2)
+#if defined(MEMRA_CPU_X86)
 extern const RowsKernels kAvx2Kernels;
+extern const RowsKernels kAvxVnniKernels;
+extern const RowsKernels kAvx512VnniKernels;
 #endif
-
-// The best that this processor runs.
-const RowsKernels& best_kernels();
 
 }  // namespace memra::cpu

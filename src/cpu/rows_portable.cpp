@@ -43,28 +43,34 @@ const std::int8_t* natural(const std::int8_t* q, std::int8_t* buffer) {
 }
 
 template <class Layout, template <class> class Access, bool kLaneMajor>
-void dots(const SlabRows& run, const std::int8_t* q, const float* d, float* out) {
+float dot(const Access<Layout>& slab, std::int64_t row, const DotsRow& x) {
+  float lanes[numerics::kVirtualLanes] = {};
+  for (std::int64_t g = 0; g < slab.in / nv::kGroupValues; ++g) {
+    const Group group = group_at(slab, row, g);
+    std::int8_t buffer[numerics::kGroup];
+    const std::int8_t* const q = natural<kLaneMajor>(x.q + g * numerics::kGroup, buffer);
+    const std::int32_t i0 = numerics::half_dot(group.codes, q);
+    const std::int32_t i1 = numerics::half_dot(group.codes + 8, q + 16);
+    const float partial = numerics::group_partial(numerics::ue4m3_decode(group.scales[0]), i0,
+                                                  numerics::ue4m3_decode(group.scales[1]), i1);
+    float& lane = lanes[g % numerics::kVirtualLanes];
+    lane = numerics::row_step(lane, x.d[g], partial);
+  }
+  return numerics::finish_dot(numerics::lane_tree(lanes));
+}
+
+template <class Layout, template <class> class Access, bool kLaneMajor>
+void dots(const SlabRows& run, const DotsRow* x, std::int64_t count) {
   const Access<Layout> slab{run.slab, run.rows, run.in};
-  const std::int64_t groups = run.in / nv::kGroupValues;
   for (std::int64_t r = 0; r < run.row_count; ++r) {
-    float lanes[numerics::kVirtualLanes] = {};
-    for (std::int64_t g = 0; g < groups; ++g) {
-      const Group group = group_at(slab, run.row_begin + r, g);
-      std::int8_t buffer[numerics::kGroup];
-      const std::int8_t* x = natural<kLaneMajor>(q + g * numerics::kGroup, buffer);
-      const std::int32_t i0 = numerics::half_dot(group.codes, x);
-      const std::int32_t i1 = numerics::half_dot(group.codes + 8, x + 16);
-      const float partial = numerics::group_partial(numerics::ue4m3_decode(group.scales[0]), i0,
-                                                    numerics::ue4m3_decode(group.scales[1]), i1);
-      float& lane = lanes[g % numerics::kVirtualLanes];
-      lane = numerics::row_step(lane, d[g], partial);
+    for (std::int64_t t = 0; t < count; ++t) {
+      x[t].dots[r] = dot<Layout, Access, kLaneMajor>(slab, run.row_begin + r, x[t]);
     }
-    out[r] = numerics::finish_dot(numerics::lane_tree(lanes));
   }
 }
 
 template <class Layout>
-void load_only(const SlabRows& run, const std::int8_t*, const float*, float* out) {
+void load_only(const SlabRows& run, const DotsRow* x, std::int64_t count) {
   const SlabMemory<Layout> slab{run.slab, run.rows, run.in};
   const std::int64_t groups = run.in / nv::kGroupValues;
   for (std::int64_t r = 0; r < run.row_count; ++r) {
@@ -77,7 +83,8 @@ void load_only(const SlabRows& run, const std::int8_t*, const float*, float* out
       std::memcpy(&scales, group.scales, sizeof scales);
       sum ^= codes[0] ^ codes[1] ^ scales;
     }
-    out[r] = static_cast<float>(sum >> 40);
+    for (std::int64_t t = 0; t < count; ++t)
+      x[t].dots[r] = static_cast<float>(sum >> 40);
   }
 }
 

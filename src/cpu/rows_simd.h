@@ -1,0 +1,442 @@
+#pragma once
+
+// The rows kernels over vectors, whatever their width. An instruction set is a class `Simd`, made
+// of simd_256.h or in its own file; it must be local to a file that is compiled with that
+// instruction set on, so that every instantiation is local as well. For the same reason nothing but
+// always-inlined functions may be included: the linker could keep an AVX copy for everybody.
+//
+// The unit of work is a step: kGroups neighbouring groups of one row, 8 or 16. Vector i of the four
+// that are loaded holds kParts of them, a group (4 words of codes) to each 128-bit part. What
+// happens to it, and why the bits are those of the contract:
+//  - The words are transposed, so that a group is a lane: vector j has word j of every group, and
+//    the sums over a group need no horizontal step.
+//  - A shuffle by code looks up the doubled value plus 12, 0..24, so that unsigned-times-signed
+//    multiply-adds take it as it is; 12 times the sum of the activations, kept beside them, is
+//    subtracted. Integers: exact.
+//  - Decoded once, a step serves all rows of activations that are given.
+//  - Lane kParts-part L, place i is group i * kParts + L of the step. The order of virtual lanes in
+//    a vector is free; finish() adds the pairs that rule 3 names.
+
+#include <cstdint>
+
+#include "cpu/rows_common.h"
+#include "cpu/rows_kernels.h"
+#include "cpu/slab_access.h"
+
+namespace memra::cpu {
+
+inline constexpr int kCodeBias = 12;
+inline constexpr std::int64_t kTileColumns = nv::kV2TileColumns;
+inline constexpr std::int64_t kRows = nv::kV2TileRows;  // taken at a time
+inline constexpr std::int64_t kBlockGroups = nv::kV1BlockValues / nv::kGroupValues;
+inline constexpr std::int64_t kBlockCodeBytes = kBlockGroups * nv::kGroupCodeBytes;
+inline constexpr std::int64_t kBlockScaleBytes = kBlockGroups * nv::kGroupScaleBytes;
+
+// Codes and scales are two streams, and hardware prefetchers alone leave a fifth of the speed
+// unused. Prefetching beyond a slab's end is harmless.
+inline constexpr std::int64_t kPrefetchBytes = 4096;  // of codes: eight tiles ahead
+
+template <class Layout>
+inline constexpr bool kIsV1 = false;
+template <>
+inline constexpr bool kIsV1<nv::LayoutV1> = true;
+
+template <class Simd>
+struct Vectors {
+  using Ints = typename Simd::Ints;
+  using Floats = typename Simd::Floats;
+  static constexpr std::int64_t kParts = Simd::kParts;
+  static constexpr std::int64_t kGroups = 4 * kParts;              // of a step
+  static constexpr std::int64_t kBlocks = kGroups / kBlockGroups;  // of 64 columns
+  static constexpr std::int64_t kTiles = kGroups / nv::kV2TileGroups;
+  static constexpr std::int64_t kColumns = kGroups * nv::kGroupValues;
+  static constexpr std::int64_t kResidues = numerics::kVirtualLanes / kGroups;
+
+  // Codes as they lie in memory, and scales: those of group g are bytes 2g and 2g + 1.
+  struct Raw {
+    Ints codes[4];
+    typename Simd::ScaleBytes scales;
+  };
+
+  // v[k] meets word k of the activations of every group: half k / 4, low nibbles where k % 4 < 2.
+  struct Weights {
+    Ints v[8];
+    Floats scale[2];  // of each half
+  };
+
+  // A step of a row of activations.
+  struct Operand {
+    Ints x[8];
+    Ints bias[2];  // what the bias of the codes adds to the sum of each half
+    Floats d;
+  };
+
+  // [of v0, v1, v2, v3] words 0, then 1, 2, 3, part by part.
+  static MEMRA_HD void transpose(const Ints (&v)[4], Ints (&words)[4]) {
+    const Ints low01 = Simd::low_words(v[0], v[1]), high01 = Simd::high_words(v[0], v[1]);
+    const Ints low23 = Simd::low_words(v[2], v[3]), high23 = Simd::high_words(v[2], v[3]);
+    words[0] = Simd::low_pairs(low01, low23);
+    words[1] = Simd::high_pairs(low01, low23);
+    words[2] = Simd::low_pairs(high01, high23);
+    words[3] = Simd::high_pairs(high01, high23);
+  }
+
+  static MEMRA_HD Weights decode(const Raw& raw) {
+    Ints words[4];
+    transpose(raw.codes, words);
+    Weights weights;
+    for (int j = 0; j < 4; ++j) {
+      const int k = j / 2 * 4 + j % 2;
+      weights.v[k] = Simd::low_nibble_values(words[j]);
+      weights.v[k + 2] = Simd::high_nibble_values(words[j]);
+    }
+    Simd::decode_scales(raw.scales, weights.scale);
+    return weights;
+  }
+
+  // Rules 2 and 3 for every group of a step.
+  static MEMRA_HD Floats step(const Weights& weights, const Operand& x, Floats acc) {
+    const Floats i0 = Simd::half_sums(weights.v, x.x, x.bias[0]);
+    const Floats i1 = Simd::half_sums(weights.v + 4, x.x + 4, x.bias[1]);
+    const Floats p = Simd::fma(weights.scale[1], i1, Simd::mul(weights.scale[0], i0));
+    return Simd::fma(x.d, p, acc);
+  }
+
+  // ---- Loads ----
+
+  // The first kBlocks, or `count`, blocks of 64 columns from anywhere. The rest is zero.
+  template <bool kAll>
+  static MEMRA_HD Raw load_blocks(const std::uint8_t* const* codes,
+                                  const std::uint8_t* const* scales, std::int64_t count) {
+    constexpr std::int64_t kPerVector = kBlocks / 4;
+    Raw raw;
+    for (std::int64_t i = 0; i < 4; ++i) {
+      raw.codes[i] =
+          Simd::template load_code_blocks<kAll>(codes + i * kPerVector, count - i * kPerVector);
+    }
+    raw.scales = Simd::template load_block_scales<kAll>(scales, count);
+    return raw;
+  }
+
+  // Row r of a block of 8. `count` is kBlocks unless it is the end of the row.
+  template <bool kAll, template <class> class Access>
+  static MEMRA_HD Raw load(const Access<nv::LayoutV1>& slab, std::int64_t row_block, std::int64_t r,
+                           std::int64_t first_block, std::int64_t count) {
+    const std::uint8_t* codes[kBlocks] = {};
+    const std::uint8_t* scales[kBlocks] = {};
+    for (std::int64_t i = 0; i < kBlocks && (kAll || i < count); ++i) {
+      scales[i] = slab.block(row_block * kRows + r, first_block + i);
+      codes[i] = scales[i] + nv::kV1BlockScaleBytes;
+    }
+    Raw raw = load_blocks<kAll>(codes, scales, count);
+    raw.scales = Simd::without_invalid(raw.scales);
+    return raw;
+  }
+
+  template <bool kAll, template <class> class Access>
+  static MEMRA_HD Raw load(const Access<nv::LayoutV2>& slab, std::int64_t row_block, std::int64_t r,
+                           std::int64_t first_block, std::int64_t count) {
+    const std::int64_t first_tile = first_block / 2;
+    if constexpr (kAll) {
+      const std::uint8_t* codes[kTiles];
+      const std::uint8_t* scales[kTiles];
+      for (std::int64_t t = 0; t < kTiles; ++t) {
+        codes[t] = slab.codes(row_block, first_tile + t) + r * 2 * kBlockCodeBytes;
+        scales[t] = slab.scales(row_block, first_tile + t) + r * 2 * kBlockScaleBytes;
+      }
+      // A step of 8 rows is in memory as a whole: each row asks for its share of one further on.
+      const std::uint8_t* const ahead = slab.codes(row_block, first_tile) + kPrefetchBytes;
+      for (std::int64_t line = 0; line < kTiles; ++line)
+        Simd::prefetch(ahead + (r * kTiles + line) * 64);
+      if (r % (kRows / kTiles) == 0) {
+        Simd::prefetch(slab.scales(row_block, first_tile) + kPrefetchBytes / 8 +
+                       r * kTiles * 2 * kBlockScaleBytes);
+      }
+      return {{Simd::template load_tile_codes<0>(codes), Simd::template load_tile_codes<1>(codes),
+               Simd::template load_tile_codes<2>(codes), Simd::template load_tile_codes<3>(codes)},
+              Simd::load_tile_scales(scales)};
+    }
+    const std::uint8_t* codes[kBlocks] = {};
+    const std::uint8_t* scales[kBlocks] = {};
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t tile = first_tile + i / 2;
+      const std::int64_t place = nv::LayoutV2::slot(slab.in, tile, r, i * kBlockGroups);
+      codes[i] = slab.codes(row_block, tile) + place * nv::kGroupCodeBytes;
+      scales[i] = slab.scales(row_block, tile) + place * nv::kGroupScaleBytes;
+    }
+    return load_blocks<false>(codes, scales, count);
+  }
+
+  // ---- Activations, brought into the order of the kernels once for many rows ----
+
+  template <bool kLaneMajor>
+  static MEMRA_HD void fill(const std::int8_t* q, const float* d, std::int64_t columns,
+                            Operand* operands) {
+    alignas(16) static constexpr std::int8_t kNone[16] = {};
+    const std::int64_t groups = columns / nv::kGroupValues;
+    for (std::int64_t begin = 0; begin < groups; begin += kGroups) {
+      Operand& to = operands[begin / kGroups];
+      const std::int64_t count = groups - begin < kGroups ? groups - begin : kGroups;
+      // The 16 bytes of a group that become words[...]: halves, or in lane-major order nibbles.
+      for (std::int64_t piece = 0; piece < 2; ++piece) {
+        Ints v[4];
+        for (std::int64_t i = 0; i < 4; ++i) {
+          const std::int8_t* parts[kParts];
+          for (std::int64_t part = 0; part < kParts; ++part) {
+            const std::int64_t g = i * kParts + part;
+            parts[part] = g < count ? q + (begin + g) * nv::kGroupValues + piece * 16 : kNone;
+          }
+          v[i] = Simd::load_parts(parts);
+        }
+        Ints words[4];
+        transpose(v, words);
+        for (std::int64_t j = 0; j < 4; ++j) {
+          to.x[kLaneMajor ? j / 2 * 4 + piece * 2 + j % 2 : piece * 4 + j] = words[j];
+        }
+      }
+      alignas(64) float scales[kGroups];
+      for (std::int64_t g = 0; g < kGroups; ++g) {
+        scales[g % kParts * 4 + g / kParts] = g < count ? d[begin + g] : 0.0f;
+      }
+      to.d = Simd::load_floats(scales);
+      to.bias[0] = Simd::bias(to.x);
+      to.bias[1] = Simd::bias(to.x + 4);
+    }
+  }
+
+  // ---- Sums ----
+
+  // Of one row of activations with kRows rows of weights: step s adds to residue s % kResidues.
+  struct Accumulators {
+    Floats lanes[kResidues][kRows];
+
+    MEMRA_HD void clear() {
+      for (auto& residue : lanes) {
+        for (Floats& vector : residue)
+          vector = Simd::zero();
+      }
+    }
+
+    // Rule 3's tree: between vectors first, then inside them, four rows at once.
+    MEMRA_HD void finish(float* dots) {
+      for (std::int64_t distance = kResidues / 2; distance > 0; distance /= 2) {
+        for (std::int64_t i = 0; i < distance; ++i) {
+          for (std::int64_t r = 0; r < kRows; ++r)
+            lanes[i][r] = Simd::add(lanes[i][r], lanes[i + distance][r]);
+        }
+      }
+      for (std::int64_t r = 0; r < kRows; r += 4)
+        Simd::store_tree(&lanes[0][r], dots + r);
+    }
+  };
+};
+
+// Room for the operands of all rows of activations at their widest.
+inline constexpr std::int64_t kPanelColumns = 8192 * kMaxTogether;
+
+template <class Simd>
+struct Panel {
+  using V = Vectors<Simd>;
+  static constexpr std::int64_t kSteps = kPanelColumns / V::kColumns;
+
+  typename V::Operand operands[kSteps];
+  typename V::Accumulators acc[kMaxTogether];
+  std::int64_t steps;  // of each row of activations
+};
+
+// Adds a step of rows r, r + 1, ... to the sums of all rows of activations.
+template <bool kAll, class Simd, class Slab>
+MEMRA_HD void add_step(const Slab& slab, std::int64_t row_block, std::int64_t r,
+                       std::int64_t first_block, std::int64_t blocks, std::int64_t step,
+                       std::int64_t count, const typename Vectors<Simd>::Operand* operands,
+                       Panel<Simd>& panel) {
+  using V = Vectors<Simd>;
+  constexpr int kAtOnce = Simd::kRowsAtOnce;
+  typename V::Weights weights[kAtOnce];
+  for (int i = 0; i < kAtOnce; ++i) {
+    weights[i] = V::decode(
+        V::template load<kAll>(slab, row_block, r + i, first_block + step * V::kBlocks, blocks));
+  }
+  for (std::int64_t t = 0; t < count; ++t) {
+    typename V::Floats* const acc = &panel.acc[t].lanes[step & (V::kResidues - 1)][r];
+    typename V::Floats next[kAtOnce];
+    for (int i = 0; i < kAtOnce; ++i)
+      next[i] = V::step(weights[i], operands[t * panel.steps], acc[i]);
+    // Lanes without a group keep what they hold.
+    for (int i = 0; i < kAtOnce; ++i)
+      acc[i] = kAll ? next[i] : Simd::choose_first(blocks * kBlockGroups, next[i], acc[i]);
+  }
+}
+
+// Whole steps of 8 rows.
+template <class Layout, bool kOne, class Simd, class Slab>
+[[gnu::noinline]] void add_steps(Slab slab, std::int64_t row_block, std::int64_t first_block,
+                                 std::int64_t steps, std::int64_t count, Panel<Simd>& panel) {
+  using V = Vectors<Simd>;
+  const std::int64_t known_count = kOne ? 1 : count;
+  // As they lie in memory: V1 row by row, V2 in steps of all rows.
+  if constexpr (kIsV1<Layout>) {
+    for (std::int64_t r = 0; r < kRows; r += Simd::kRowsAtOnce) {
+      for (std::int64_t step = 0; step < steps; ++step) {
+        add_step<true>(slab, row_block, r, first_block, V::kBlocks, step, known_count,
+                       panel.operands + step, panel);
+      }
+    }
+  } else {
+    for (std::int64_t step = 0; step < steps; ++step) {
+      // One row of activations may stay in registers.
+      const typename V::Operand x = panel.operands[step];
+      for (std::int64_t r = 0; r < kRows; r += Simd::kRowsAtOnce) {
+        add_step<true>(slab, row_block, r, first_block, V::kBlocks, step, known_count,
+                       kOne ? &x : panel.operands + step, panel);
+      }
+    }
+  }
+}
+
+// The end of rows that is no whole step.
+template <class Simd, class Slab>
+[[gnu::noinline]] void add_rest(Slab slab, std::int64_t row_block, std::int64_t first_block,
+                                std::int64_t blocks, std::int64_t step, std::int64_t count,
+                                Panel<Simd>& panel) {
+  for (std::int64_t r = 0; r < kRows; r += Simd::kRowsAtOnce) {
+    add_step<false>(slab, row_block, r, first_block, blocks, step, count, panel.operands + step,
+                    panel);
+  }
+}
+
+template <class Layout, class Simd, class Slab>
+MEMRA_HD void add_columns(const Slab& slab, std::int64_t row_block, std::int64_t begin,
+                          std::int64_t columns, std::int64_t count, Panel<Simd>& panel) {
+  using V = Vectors<Simd>;
+  const std::int64_t first_block = begin / nv::kV1BlockValues;
+  const std::int64_t steps = columns / V::kColumns;
+  const std::int64_t rest = columns % V::kColumns / nv::kV1BlockValues;
+  // A count that is known is a loop less.
+  if (count == 1) {
+    add_steps<Layout, true>(slab, row_block, first_block, steps, count, panel);
+  } else {
+    add_steps<Layout, false>(slab, row_block, first_block, steps, count, panel);
+  }
+  if (rest == 0) return;
+  add_rest(slab, row_block, first_block, rest, steps, count, panel);
+}
+
+template <class Simd, class Layout, template <class> class Access, bool kLaneMajor>
+void dots(const SlabRows& run, const DotsRow* x, std::int64_t count) {
+  using V = Vectors<Simd>;
+  static_assert(Panel<Simd>::kSteps / kMaxTogether % V::kResidues == 0);
+  const Access<Layout> slab{run.slab, run.rows, run.in};
+  Panel<Simd> panel;
+  // A part begins with virtual lane 0.
+  panel.steps = Panel<Simd>::kSteps / count / V::kResidues * V::kResidues;
+  const std::int64_t part = panel.steps * V::kColumns;
+  for (std::int64_t r = 0; r < run.row_count; r += kRows) {
+    for (std::int64_t t = 0; t < count; ++t)
+      panel.acc[t].clear();
+    for (std::int64_t begin = 0; begin < run.in; begin += part) {
+      const std::int64_t columns = run.in - begin < part ? run.in - begin : part;
+      // The panel holds most rows whole, and is then filled once.
+      if (r == 0 || run.in > part) {
+        for (std::int64_t t = 0; t < count; ++t) {
+          V::template fill<kLaneMajor>(x[t].q + begin, x[t].d + begin / nv::kGroupValues, columns,
+                                       panel.operands + t * panel.steps);
+        }
+      }
+      add_columns<Layout>(slab, (run.row_begin + r) / kRows, begin, columns, count, panel);
+    }
+    for (std::int64_t t = 0; t < count; ++t)
+      panel.acc[t].finish(x[t].dots + r);
+  }
+}
+
+// ---- The rest ----
+
+// The loads of the kernels, xored together.
+template <class Simd, class Layout>
+void load_only(const SlabRows& run, const DotsRow* x, std::int64_t count) {
+  using V = Vectors<Simd>;
+  const SlabMemory<Layout> slab{run.slab, run.rows, run.in};
+  const std::int64_t blocks = run.in / nv::kV1BlockValues;
+  const std::int64_t steps = blocks / V::kBlocks, rest = blocks % V::kBlocks;
+  for (std::int64_t r = 0; r < run.row_count; r += kRows) {
+    const std::int64_t row_block = (run.row_begin + r) / kRows;
+    typename V::Ints sum = Simd::zero_ints();
+    const auto take = [&](const typename V::Raw& raw) {
+      for (const typename V::Ints& codes : raw.codes)
+        sum = Simd::exclusive_or(sum, codes);
+      sum = Simd::exclusive_or(sum, Simd::widened(raw.scales));
+    };
+    const std::int64_t outer = kIsV1<Layout> ? kRows : steps;
+    const std::int64_t inner = kIsV1<Layout> ? steps : kRows;
+    for (std::int64_t i = 0; i < outer; ++i) {
+      for (std::int64_t j = 0; j < inner; ++j) {
+        const std::int64_t row = kIsV1<Layout> ? i : j, step = kIsV1<Layout> ? j : i;
+        take(V::template load<true>(slab, row_block, row, step * V::kBlocks, V::kBlocks));
+      }
+    }
+    for (std::int64_t row = 0; row < kRows && rest != 0; ++row)
+      take(V::template load<false>(slab, row_block, row, steps * V::kBlocks, rest));
+    for (std::int64_t t = 0; t < count; ++t)
+      Simd::store_eight(sum, x[t].dots + r);
+  }
+}
+
+template <class Simd>
+void finish_gate_up(const GateUpRun& run) {
+  finish_gate_up_loop(run);
+}
+template <class Simd>
+void add_slot(const SlotRun& run) {
+  add_slot_loop(run);
+}
+template <class Simd>
+void quantize(const QuantizeRun& run) {
+  quantize_loop(run);
+}
+
+template <class Simd>
+void read(const void* begin, std::uint64_t bytes) {
+  constexpr std::uint64_t kVectors = 4, kVector = sizeof(typename Simd::Ints);
+  const auto* const p = static_cast<const std::uint8_t*>(begin);
+  typename Simd::Ints sums[kVectors];
+  for (typename Simd::Ints& sum : sums)
+    sum = Simd::zero_ints();
+  std::uint64_t i = 0;
+  for (; i + kVectors * kVector <= bytes; i += kVectors * kVector) {
+    for (std::uint64_t k = 0; k < kVectors; ++k)
+      sums[k] = Simd::exclusive_or(sums[k], Simd::load_ints(p + i + k * kVector));
+  }
+  for (const typename Simd::Ints& sum : sums)
+    asm volatile("" : : "x"(sum) : "memory");
+  std::uint64_t words = 0;
+  for (; i + sizeof words <= bytes; i += sizeof words) {
+    std::uint64_t word;
+    __builtin_memcpy(&word, p + i, sizeof word);
+    words ^= word;
+  }
+  asm volatile("" : : "r"(words) : "memory");
+}
+
+// Names: of the instruction set, then of the kernels.
+template <class Simd>
+constexpr RowsKernels make_kernels(const char* simd, const char* v1, const char* v2,
+                                   const char* v2_lane_major, const char* mixed) {
+  return {
+      simd,
+      v1,
+      v2,
+      v2_lane_major,
+      mixed,
+      {dots<Simd, nv::LayoutV1, SlabMemory, false>, dots<Simd, nv::LayoutV2, SlabMemory, false>,
+       dots<Simd, nv::LayoutV2, SlabMemory, true>},
+      {load_only<Simd, nv::LayoutV1>, load_only<Simd, nv::LayoutV2>, load_only<Simd, nv::LayoutV2>},
+      {dots<Simd, nv::LayoutV1, SlabWindow, false>, dots<Simd, nv::LayoutV2, SlabWindow, false>,
+       dots<Simd, nv::LayoutV2, SlabWindow, true>},
+      finish_gate_up<Simd>,
+      add_slot<Simd>,
+      quantize<Simd>,
+      read<Simd>};
+}
+
+}  // namespace memra::cpu
