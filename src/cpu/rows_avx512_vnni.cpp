@@ -26,7 +26,6 @@ struct Avx512Vnni {
   static MEMRA_HD Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
   static MEMRA_HD Ints exclusive_or(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
   static MEMRA_HD Ints widened(ScaleBytes scales) { return _mm512_castsi256_si512(scales); }
-  static MEMRA_HD void prefetch(const void* p) { _mm_prefetch(p, _MM_HINT_T0); }
 
   static MEMRA_HD Ints low_words(Ints a, Ints b) { return _mm512_unpacklo_epi32(a, b); }
   static MEMRA_HD Ints high_words(Ints a, Ints b) { return _mm512_unpackhi_epi32(a, b); }

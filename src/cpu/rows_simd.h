@@ -32,9 +32,10 @@ inline constexpr std::int64_t kBlockGroups = nv::kV1BlockValues / nv::kGroupValu
 inline constexpr std::int64_t kBlockCodeBytes = kBlockGroups * nv::kGroupCodeBytes;
 inline constexpr std::int64_t kBlockScaleBytes = kBlockGroups * nv::kGroupScaleBytes;
 
-// Codes and scales are two streams, and hardware prefetchers alone leave a fifth of the speed
-// unused. Prefetching beyond a slab's end is harmless.
-inline constexpr std::int64_t kPrefetchBytes = 4096;  // of codes: eight tiles ahead
+// Hardware prefetchers alone leave a third of the speed unused: the rows of a tile, and codes and
+// scales, are read side by side. Prefetching beyond a slab's end is harmless.
+inline constexpr std::int64_t kNearBytes = 2048;  // ahead, of codes: what comes into L1
+inline constexpr std::int64_t kFarBytes = 8192;   // into L2
 
 template <class Layout>
 inline constexpr bool kIsV1 = false;
@@ -104,6 +105,14 @@ struct Vectors {
 
   // ---- Loads ----
 
+  template <std::int64_t kBytes>
+  static MEMRA_HD void prefetch(const std::uint8_t* begin, std::int64_t near, std::int64_t far) {
+    for (std::int64_t i = 0; i < kBytes; i += 64) {
+      __builtin_prefetch(begin + near + i, 0, 3);
+      __builtin_prefetch(begin + far + i, 0, 2);
+    }
+  }
+
   // The first kBlocks, or `count`, blocks of 64 columns from anywhere. The rest is zero.
   template <bool kAll>
   static MEMRA_HD Raw load_blocks(const std::uint8_t* const* codes,
@@ -128,6 +137,7 @@ struct Vectors {
       scales[i] = slab.block(row_block * kRows + r, first_block + i);
       codes[i] = scales[i] + nv::kV1BlockScaleBytes;
     }
+    if constexpr (kAll) prefetch<kBlocks * nv::kV1BlockBytes>(scales[0], kNearBytes, kFarBytes);
     Raw raw = load_blocks<kAll>(codes, scales, count);
     raw.scales = Simd::without_invalid(raw.scales);
     return raw;
@@ -144,13 +154,12 @@ struct Vectors {
         codes[t] = slab.codes(row_block, first_tile + t) + r * 2 * kBlockCodeBytes;
         scales[t] = slab.scales(row_block, first_tile + t) + r * 2 * kBlockScaleBytes;
       }
-      // A step of 8 rows is in memory as a whole: each row asks for its share of one further on.
-      const std::uint8_t* const ahead = slab.codes(row_block, first_tile) + kPrefetchBytes;
-      for (std::int64_t line = 0; line < kTiles; ++line)
-        Simd::prefetch(ahead + (r * kTiles + line) * 64);
+      // A step of 8 rows is in memory as a whole: each row asks for its share of others further on.
+      const std::uint8_t* const share = slab.codes(row_block, first_tile) + r * kTiles * 64;
+      prefetch<kTiles * 64>(share, kNearBytes, kFarBytes);
       if (r % (kRows / kTiles) == 0) {
-        Simd::prefetch(slab.scales(row_block, first_tile) + kPrefetchBytes / 8 +
-                       r * kTiles * 2 * kBlockScaleBytes);
+        prefetch<64>(slab.scales(row_block, first_tile) + r * kTiles * 2 * kBlockScaleBytes,
+                     kNearBytes / 8, kFarBytes / 8);
       }
       return {{Simd::template load_tile_codes<0>(codes), Simd::template load_tile_codes<1>(codes),
                Simd::template load_tile_codes<2>(codes), Simd::template load_tile_codes<3>(codes)},
@@ -244,14 +253,13 @@ struct Panel {
   std::int64_t steps;  // of each row of activations
 };
 
-// Adds a step of rows r, r + 1, ... to the sums of all rows of activations.
-template <bool kAll, class Simd, class Slab>
+// Adds a step of rows [r, r + kAtOnce) to the sums of all rows of activations.
+template <bool kAll, int kAtOnce, class Simd, class Slab>
 MEMRA_HD void add_step(const Slab& slab, std::int64_t row_block, std::int64_t r,
                        std::int64_t first_block, std::int64_t blocks, std::int64_t step,
                        std::int64_t count, const typename Vectors<Simd>::Operand* operands,
                        Panel<Simd>& panel) {
   using V = Vectors<Simd>;
-  constexpr int kAtOnce = Simd::kRowsAtOnce;
   typename V::Weights weights[kAtOnce];
   for (int i = 0; i < kAtOnce; ++i) {
     weights[i] = V::decode(
@@ -276,10 +284,10 @@ template <class Layout, bool kOne, class Simd, class Slab>
   const std::int64_t known_count = kOne ? 1 : count;
   // As they lie in memory: V1 row by row, V2 in steps of all rows.
   if constexpr (kIsV1<Layout>) {
-    for (std::int64_t r = 0; r < kRows; r += Simd::kRowsAtOnce) {
+    for (std::int64_t r = 0; r < kRows; ++r) {
       for (std::int64_t step = 0; step < steps; ++step) {
-        add_step<true>(slab, row_block, r, first_block, V::kBlocks, step, known_count,
-                       panel.operands + step, panel);
+        add_step<true, 1>(slab, row_block, r, first_block, V::kBlocks, step, known_count,
+                          panel.operands + step, panel);
       }
     }
   } else {
@@ -287,8 +295,8 @@ template <class Layout, bool kOne, class Simd, class Slab>
       // One row of activations may stay in registers.
       const typename V::Operand x = panel.operands[step];
       for (std::int64_t r = 0; r < kRows; r += Simd::kRowsAtOnce) {
-        add_step<true>(slab, row_block, r, first_block, V::kBlocks, step, known_count,
-                       kOne ? &x : panel.operands + step, panel);
+        add_step<true, Simd::kRowsAtOnce>(slab, row_block, r, first_block, V::kBlocks, step,
+                                          known_count, kOne ? &x : panel.operands + step, panel);
       }
     }
   }
@@ -300,8 +308,8 @@ template <class Simd, class Slab>
                                 std::int64_t blocks, std::int64_t step, std::int64_t count,
                                 Panel<Simd>& panel) {
   for (std::int64_t r = 0; r < kRows; r += Simd::kRowsAtOnce) {
-    add_step<false>(slab, row_block, r, first_block, blocks, step, count, panel.operands + step,
-                    panel);
+    add_step<false, Simd::kRowsAtOnce>(slab, row_block, r, first_block, blocks, step, count,
+                                       panel.operands + step, panel);
   }
 }
 

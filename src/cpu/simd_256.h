@@ -62,7 +62,6 @@ struct Simd256 {
   static MEMRA_HD Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
   static MEMRA_HD Ints exclusive_or(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
   static MEMRA_HD Ints widened(ScaleBytes scales) { return _mm256_castsi128_si256(scales); }
-  static MEMRA_HD void prefetch(const void* p) { _mm_prefetch(p, _MM_HINT_T0); }
 
   static MEMRA_HD Ints low_words(Ints a, Ints b) { return _mm256_unpacklo_epi32(a, b); }
   static MEMRA_HD Ints high_words(Ints a, Ints b) { return _mm256_unpackhi_epi32(a, b); }
