@@ -173,6 +173,7 @@ class Backend {
 struct BackendConfig {
   int32_t device = 0;
   int32_t cpu_threads = 0;  // 0: the processors this process may use
+  std::string cpu_simd;     // one of cpu_simd_paths(), or "": the best that runs here
   bool dependent_launch = true;
 };
 
@@ -182,7 +183,7 @@ Status make_cuda_backend(const BackendConfig& config, std::shared_ptr<Backend>* 
 #endif
 
 // Build facts, for memra_build_info.
-const char* cpu_simd_paths();
+const char* cpu_simd_paths();  // best first, with blanks between
 #if MEMRA_WITH_CUDA
 int32_t cuda_runtime_version();
 const char* cuda_archs();

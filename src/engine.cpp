@@ -128,6 +128,7 @@ Status create(const memra_engine_options* caller_options, memra_engine** engine)
   BackendConfig config;
   config.device = options.device;
   config.cpu_threads = options.cpu_threads != 0 ? options.cpu_threads : environment.cpu_threads;
+  config.cpu_simd = environment.cpu_simd;
   config.dependent_launch = options.dependent_launch != MEMRA_OFF;
   const Status status =
       make_backend(options.backend != MEMRA_BACKEND_AUTO ? options.backend : environment.backend,

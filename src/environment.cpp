@@ -1,9 +1,12 @@
 #include "environment.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
 #include <system_error>
+
+#include "backend.h"
 
 namespace memra {
 
@@ -69,11 +72,28 @@ Status read_number(const char* name, int32_t highest, int32_t* value) {
   return MEMRA_OK;
 }
 
+// One of the words of `legal`, which blanks keep apart.
+Status read_name(const char* name, std::string_view legal, std::string* value) {
+  const char* text = variable(name);
+  if (text == nullptr) return MEMRA_OK;
+  for (std::string_view rest = legal; !rest.empty();) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    if (word == text) {
+      *value = word;
+      return MEMRA_OK;
+    }
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+  }
+  return fail(MEMRA_ERROR_INVALID_ARGUMENT)
+         << "environment variable " << name << " is \"" << text << "\": legal is " << legal;
+}
+
 }  // namespace
 
 Status read_environment(Environment* environment) {
   MEMRA_TRY(read_word("MEMRA_BACKEND", kBackends, &environment->backend));
   MEMRA_TRY(read_number("MEMRA_CPU_THREADS", kMaxCpuThreads, &environment->cpu_threads));
+  MEMRA_TRY(read_name("MEMRA_CPU_SIMD", cpu_simd_paths(), &environment->cpu_simd));
   MEMRA_TRY(read_word("MEMRA_LOG", kLogLevels, &environment->log_level));
   for (const RowsVariable& entry : kRowsVariables) {
     int32_t choice = -1;

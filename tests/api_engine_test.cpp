@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,6 +106,28 @@ TEST(ApiEngine, EnvironmentSetsDefaults) {
   EXPECT_STREQ(engine.info.fallback_reason, "") << "the CPU was asked for";
 }
 
+// Every path that the build names either runs, and says so, or is refused by its name.
+TEST(ApiEngine, EnvironmentChoosesTheCpuPath) {
+  memra_build_properties build = MEMRA_BUILD_PROPERTIES_INIT;
+  ASSERT_EQ(memra_build_info(&build), MEMRA_OK);
+  EXPECT_STREQ(build.simd, MEMRA_TEST_CPU_PATHS) << "ctest runs the conformance suite over these";
+  std::istringstream paths(build.simd);
+  int running = 0;
+  for (std::string path; paths >> path;) {
+    const Variable simd("MEMRA_CPU_SIMD", path.c_str());
+    const Engine engine(cpu_options());
+    if (engine.status == MEMRA_OK) {
+      EXPECT_EQ(engine.info.simd, path);
+      ++running;
+    } else {
+      EXPECT_EQ(engine.status, MEMRA_ERROR_UNSUPPORTED);
+      EXPECT_TRUE(error_has(path.c_str())) << memra_last_error();
+      EXPECT_TRUE(error_has("portable")) << memra_last_error();
+    }
+  }
+  EXPECT_GE(running, 1);
+}
+
 TEST(ApiEngine, OptionsOverrideTheEnvironment) {
   const Variable backend("MEMRA_BACKEND", "cuda");
   const Variable threads("MEMRA_CPU_THREADS", "1");
@@ -120,6 +143,7 @@ TEST(ApiEngine, UnreadableVariablesAreErrors) {
   const std::pair<const char*, std::vector<const char*>> cases[] = {
       {"MEMRA_BACKEND", {"", "gpu", "CPU", "cpu "}},
       {"MEMRA_CPU_THREADS", {"", "-1", "two", "4x", " 4", "0x4", "99999999999999999999", "4097"}},
+      {"MEMRA_CPU_SIMD", {"", "avx", "AVX2", "portable ", "avx2 portable"}},
       {"MEMRA_LOG", {"", "debug", "3"}},
       {"MEMRA_MOE_VROWS_ILP", {"", "2", "yes", "-1"}},
       {"MEMRA_MOE_VROWS_ORD", {"on"}},

@@ -315,7 +315,9 @@ Status CpuBackend::rows_probe_down(memra_probe_arm arm, const memra_rows_down_ar
 namespace memra {
 
 Status make_cpu_backend(const BackendConfig& config, std::shared_ptr<Backend>* backend) {
-  return cpu::CpuBackend::create(config, cpu::best_kernels(), backend);
+  const cpu::RowsKernels* kernels = &cpu::best_kernels();
+  if (!config.cpu_simd.empty()) MEMRA_TRY(cpu::find_kernels(config.cpu_simd, &kernels));
+  return cpu::CpuBackend::create(config, *kernels, backend);
 }
 
 }  // namespace memra

@@ -60,6 +60,20 @@ const RowsKernels& best_kernels() {
   return kPortableKernels;
 }
 
+Status find_kernels(std::string_view simd, const RowsKernels** kernels) {
+  for (const RowsKernels* candidate : kAll) {
+    if (simd != candidate->simd || !runs_here(*candidate)) continue;
+    *kernels = candidate;
+    return MEMRA_OK;
+  }
+  Failure failure(MEMRA_ERROR_UNSUPPORTED);
+  failure << "CPU path " << simd << ": this processor runs";
+  for (const RowsKernels* candidate : kAll) {
+    if (runs_here(*candidate)) failure << " " << candidate->simd;
+  }
+  return failure;
+}
+
 }  // namespace memra::cpu
 
 namespace memra {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cpu/rows_kernels.h"
+#include "status.h"
 
 namespace memra::cpu {
 
@@ -15,5 +16,7 @@ std::span<const RowsKernels* const> all_kernels();
 bool runs_here(const RowsKernels& kernels);
 // The best that runs here.
 const RowsKernels& best_kernels();
+// By the name that engine properties say; UNSUPPORTED where it does not run here.
+Status find_kernels(std::string_view simd, const RowsKernels** kernels);
 
 }  // namespace memra::cpu

@@ -91,7 +91,10 @@ Engine* shared_engine(memra_backend backend, std::string* reason) {
     const memra_engine_options options = options_for(backend);
     memra_engine* engine = nullptr;
     const memra_status status = memra_engine_create(&options, &engine);
-    if (status == MEMRA_ERROR_NO_DEVICE && backend == MEMRA_BACKEND_CUDA) {
+    // On the CPU: a path that MEMRA_CPU_SIMD asks for, on a processor that does not run it.
+    const memra_status absent =
+        backend == MEMRA_BACKEND_CUDA ? MEMRA_ERROR_NO_DEVICE : MEMRA_ERROR_UNSUPPORTED;
+    if (status == absent) {
       slot.reason = text_of(status);
     } else {
       require(status);

@@ -64,7 +64,7 @@ class Engine {
 memra_engine_options options_for(memra_backend backend);
 
 // The one engine of a backend in this process. NULL, with the reason, where there is no such
-// device; throws on any other failure.
+// device, or not the CPU path that was asked for; throws on any other failure.
 Engine* shared_engine(memra_backend backend, std::string* reason);
 
 class Stream {
