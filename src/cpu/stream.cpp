@@ -5,12 +5,11 @@
 
 #include "cpu/fp_mode.h"
 #include "cpu/machine.h"
+#include "cpu/spin.h"
 #include "cpu/thread_start.h"
 
 namespace memra::cpu {
 namespace {
-
-constexpr int kSpins = 500;
 
 struct RecordTask {
   std::shared_ptr<EventState> event;
@@ -32,7 +31,7 @@ Status recording_failure(const char* call) {
 
 Stream::Stream(ThreadPool& pool)
     : pool_(pool),
-      spins_(pool.threads() < usable_processors() ? kSpins : 0),
+      spins_(pool.threads() < usable_processors()),
       progress_(std::make_shared<Progress>()),
       ring_(std::make_unique<std::array<Slot, kRingSlots>>()) {}
 
@@ -231,12 +230,10 @@ void Stream::work() {
     std::uint64_t last_ticket;
     {
       std::unique_lock lock(mutex_);
-      if (spins_ != 0 && tail_.load(std::memory_order_relaxed) == head_ && !stopping_) {
+      if (spins_ && tail_.load(std::memory_order_relaxed) == head_ && !stopping_) {
         const std::uint64_t head = head_;
         lock.unlock();
-        for (int i = 0; i < spins_ && tail_.load(std::memory_order_acquire) == head; ++i) {
-          spin_pause();
-        }
+        spin_until([&] { return tail_.load(std::memory_order_acquire) != head; });
         lock.lock();
       }
       has_work_.wait(lock,

@@ -63,7 +63,7 @@ class Stream {
   Status failure(Status status, const char* text);
 
   ThreadPool& pool_;
-  const int spins_;
+  const bool spins_;
   const std::shared_ptr<Progress> progress_;
   const std::unique_ptr<std::array<Slot, kRingSlots>> ring_;
 

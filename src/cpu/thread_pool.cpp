@@ -1,22 +1,19 @@
 #include "cpu/thread_pool.h"
 
+#include <chrono>
+
 #include "cpu/fp_mode.h"
 #include "cpu/machine.h"
+#include "cpu/spin.h"
 #include "cpu/thread_start.h"
 
 namespace memra::cpu {
-namespace {
 
-// Some tens of microseconds: the gap between two tasks of a busy stream.
-constexpr int kSpins = 1000;
+ThreadPool::ThreadPool(int threads, ProcessorBudget& budget)
+    : threads_(threads), spins_(threads <= usable_processors()), budget_(budget) {}
 
-}  // namespace
-
-ThreadPool::ThreadPool(int threads)
-    : threads_(threads), spins_(threads <= usable_processors() ? kSpins : 0) {}
-
-Status ThreadPool::create(int threads, std::unique_ptr<ThreadPool>* pool) {
-  pool->reset(new ThreadPool(threads));
+Status ThreadPool::create(int threads, std::unique_ptr<ThreadPool>* pool, ProcessorBudget& budget) {
+  pool->reset(new ThreadPool(threads, budget));
   ThreadPool& created = **pool;
   created.workers_.reserve(static_cast<std::size_t>(threads));
   for (int i = 1; i < threads; ++i) {
@@ -54,8 +51,14 @@ ThreadPool::Loop* ThreadPool::find_open() const {
 }
 
 void ThreadPool::run(Loop& loop) {
-  if (loop.count <= 1 || workers_.empty()) {
+  if (loop.count <= 1) {
     take_indices(loop);
+    return;
+  }
+  budget_.enter();
+  if (workers_.empty()) {
+    take_indices(loop);
+    budget_.leave();
     return;
   }
   {
@@ -74,6 +77,7 @@ void ThreadPool::run(Loop& loop) {
   }
 
   take_indices(loop);
+  budget_.leave();
 
   std::unique_lock lock(mutex_);
   Loop** link = &open_;
@@ -84,33 +88,46 @@ void ThreadPool::run(Loop& loop) {
   if (loop.helpers.load(std::memory_order_acquire) != 0) {
     // The helpers are in their last index: sleeping would often take longer than they do.
     lock.unlock();
-    for (int i = 0; i < spins_ && loop.helpers.load(std::memory_order_acquire) != 0; ++i) {
-      spin_pause();
-    }
+    const auto alone = [&] { return loop.helpers.load(std::memory_order_acquire) == 0; };
+    if (spins_) spin_until(alone);
     lock.lock();
-    left_.wait(lock, [&] { return loop.helpers.load(std::memory_order_acquire) == 0; });
+    left_.wait(lock, alone);
+  }
+}
+
+ThreadPool::Loop* ThreadPool::join_loop() {
+  // Processors come free without a signal, and loops may be long.
+  constexpr auto kRetry = std::chrono::milliseconds(1);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    Loop* loop = nullptr;
+    opened_.wait(lock, [&] {
+      loop = find_open();
+      return loop != nullptr || stopping_;
+    });
+    if (loop == nullptr) return nullptr;
+    if (budget_.try_enter(threads_)) {
+      loop->helpers.fetch_add(1, std::memory_order_relaxed);
+      return loop;
+    }
+    // By the system's clock: thread sanitizers do not know waits by the steady one.
+    opened_.wait_until(lock, std::chrono::system_clock::now() + kRetry);
   }
 }
 
 void ThreadPool::work() {
   for (;;) {
-    for (int i = 0; i < spins_ && open_count_.load(std::memory_order_acquire) == 0; ++i) {
-      spin_pause();
+    if (spins_) {
+      spin_until(
+          [&] { return open_count_.load(std::memory_order_acquire) != 0 || !budget_.has_spare(); });
     }
-    Loop* loop = nullptr;
-    {
-      std::unique_lock lock(mutex_);
-      opened_.wait(lock, [&] {
-        loop = find_open();
-        return loop != nullptr || stopping_;
-      });
-      if (loop == nullptr) return;
-      loop->helpers.fetch_add(1, std::memory_order_relaxed);
-    }
+    Loop* const loop = join_loop();
+    if (loop == nullptr) return;
     {
       const DefaultFpMode mode;
       take_indices(*loop);
     }
+    budget_.leave();
     bool last;
     {
       const std::lock_guard lock(mutex_);

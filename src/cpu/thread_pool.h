@@ -12,14 +12,17 @@
 #include <type_traits>
 #include <vector>
 
+#include "cpu/processor_budget.h"
 #include "status.h"
 
 namespace memra::cpu {
 
 class ThreadPool {
  public:
-  // `threads` counts the one that asks: threads - 1 are started. May throw std::bad_alloc.
-  static Status create(int threads, std::unique_ptr<ThreadPool>* pool);
+  // `threads` counts the one that asks: threads - 1 are started. May throw std::bad_alloc. The
+  // budget must outlive the pool.
+  static Status create(int threads, std::unique_ptr<ThreadPool>* pool,
+                       ProcessorBudget& budget = ProcessorBudget::of_process());
   // No loop may be running.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -50,14 +53,17 @@ class ThreadPool {
     Loop* following = nullptr;    // in open_
   };
 
-  explicit ThreadPool(int threads);
+  ThreadPool(int threads, ProcessorBudget& budget);
   void run(Loop& loop);
   static void take_indices(Loop& loop);
   Loop* find_open() const;  // under the mutex
+  // Waits for a loop that this thread may help with; null at the end of the pool.
+  Loop* join_loop();
   void work();
 
   const int threads_;
-  const int spins_;
+  const bool spins_;  // not where its own threads would keep each other from computing
+  ProcessorBudget& budget_;
   std::mutex mutex_;
   std::condition_variable opened_;
   std::condition_variable left_;
