@@ -14,15 +14,17 @@ endif()
 # Instruction sets, for single source files: what they compile to runs only where it was asked for.
 # Kernels are loops of fixed length over vectors, which stay in registers only where all are unrolled:
 # -O2 alone makes them two times slower.
+set(MEMRA_UNROLL_FLAGS $<$<NOT:$<CONFIG:Debug>>:-O3>)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(MEMRA_X86_64 TRUE)
-  set(memra_unroll $<$<NOT:$<CONFIG:Debug>>:-O3>)
-  set(MEMRA_AVX2_FLAGS ${memra_unroll} -mavx2 -mfma -mf16c)
-  set(MEMRA_AVX512_VNNI_FLAGS ${memra_unroll} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
+  set(MEMRA_AVX2_FLAGS ${MEMRA_UNROLL_FLAGS} -mavx2 -mfma -mf16c)
+  set(MEMRA_AVX512_VNNI_FLAGS ${MEMRA_UNROLL_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # GCC 12 warns of its own headers (GCC bug 105593).
     list(APPEND MEMRA_AVX512_VNNI_FLAGS -Wno-uninitialized -Wno-maybe-uninitialized)
   endif()
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(MEMRA_ARM64 TRUE)
 endif()
 
 # What every target of this project shares: language level, visibility, warnings.

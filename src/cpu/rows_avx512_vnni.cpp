@@ -27,6 +27,8 @@ struct Avx512Vnni {
   static MEMRA_HD Ints exclusive_or(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
   static MEMRA_HD Ints widened(ScaleBytes scales) { return _mm512_castsi256_si512(scales); }
 
+  static MEMRA_HD void keep(Ints a) { asm volatile("" : : "v"(a) : "memory"); }
+
   static MEMRA_HD Ints low_words(Ints a, Ints b) { return _mm512_unpacklo_epi32(a, b); }
   static MEMRA_HD Ints high_words(Ints a, Ints b) { return _mm512_unpackhi_epi32(a, b); }
   static MEMRA_HD Ints low_pairs(Ints a, Ints b) { return _mm512_unpacklo_epi64(a, b); }
@@ -50,9 +52,11 @@ struct Avx512Vnni {
   }
 
   template <bool kAll>
-  static MEMRA_HD Ints load_code_blocks(const std::uint8_t* const* codes, std::int64_t count) {
-    const __m256i low = kAll || count > 0 ? load256(codes[0]) : _mm256_setzero_si256();
-    const __m256i high = kAll || count > 1 ? load256(codes[1]) : _mm256_setzero_si256();
+  static MEMRA_HD Ints load_block_codes(const std::uint8_t* const* codes, int i,
+                                        std::int64_t count) {
+    const __m256i none = _mm256_setzero_si256();
+    const __m256i low = kAll || 2 * i < count ? load256(codes[2 * i]) : none;
+    const __m256i high = kAll || 2 * i + 1 < count ? load256(codes[2 * i + 1]) : none;
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   }
   template <bool kAll>

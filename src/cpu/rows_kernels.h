@@ -106,6 +106,8 @@ extern const RowsKernels kPortableKernels;
 extern const RowsKernels kAvx2Kernels;
 extern const RowsKernels kAvxVnniKernels;
 extern const RowsKernels kAvx512VnniKernels;
+#elif defined(MEMRA_CPU_ARM64)
+extern const RowsKernels kNeonKernels;
 #endif
 
 }  // namespace memra::cpu

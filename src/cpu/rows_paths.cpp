@@ -12,6 +12,8 @@ namespace {
 constexpr const RowsKernels* kAll[] = {
 #if defined(MEMRA_CPU_X86)
     &kAvx512VnniKernels, &kAvxVnniKernels, &kAvx2Kernels,
+#elif defined(MEMRA_CPU_ARM64)
+    &kNeonKernels,
 #endif
     &kPortableKernels};
 
@@ -44,13 +46,13 @@ std::span<const RowsKernels* const> all_kernels() {
   return kAll;
 }
 
-bool runs_here(const RowsKernels& kernels) {
+bool runs_here([[maybe_unused]] const RowsKernels& kernels) {
 #if defined(MEMRA_CPU_X86)
   if (&kernels == &kAvx512VnniKernels) return has_avx512_vnni();
   if (&kernels == &kAvxVnniKernels) return has_avx_vnni();
   if (&kernels == &kAvx2Kernels) return has_avx2();
 #endif
-  return &kernels == &kPortableKernels;
+  return true;  // the rest is what every processor of the kind has
 }
 
 const RowsKernels& best_kernels() {
@@ -81,6 +83,8 @@ namespace memra {
 const char* cpu_simd_paths() {
 #if defined(MEMRA_CPU_X86)
   return "avx512-vnni avx-vnni avx2 portable";
+#elif defined(MEMRA_CPU_ARM64)
+  return "neon portable";
 #else
   return "portable";
 #endif

@@ -5,8 +5,8 @@
 // instruction set on, so that every instantiation is local as well. For the same reason nothing but
 // always-inlined functions may be included: the linker could keep an AVX copy for everybody.
 //
-// The unit of work is a step: kGroups neighbouring groups of one row, 8 or 16. Vector i of the four
-// that are loaded holds kParts of them, a group (4 words of codes) to each 128-bit part. What
+// The unit of work is a step: kGroups neighbouring groups of one row, 4, 8 or 16. Vector i of the
+// four that are loaded holds kParts of them, a group (4 words of codes) to each 128-bit part. What
 // happens to it, and why the bits are those of the contract:
 //  - The words are transposed, so that a group is a lane: vector j has word j of every group, and
 //    the sums over a group need no horizontal step.
@@ -14,8 +14,8 @@
 //    multiply-adds take it as it is; 12 times the sum of the activations, kept beside them, is
 //    subtracted. Integers: exact.
 //  - Decoded once, a step serves all rows of activations that are given.
-//  - Lane kParts-part L, place i is group i * kParts + L of the step. The order of virtual lanes in
-//    a vector is free; finish() adds the pairs that rule 3 names.
+//  - Place i of part L is group i * kParts + L of the step. The order of virtual lanes in a vector
+//    is free; finish() adds the pairs that rule 3 names.
 
 #include <cstdint>
 
@@ -117,12 +117,9 @@ struct Vectors {
   template <bool kAll>
   static MEMRA_HD Raw load_blocks(const std::uint8_t* const* codes,
                                   const std::uint8_t* const* scales, std::int64_t count) {
-    constexpr std::int64_t kPerVector = kBlocks / 4;
     Raw raw;
-    for (std::int64_t i = 0; i < 4; ++i) {
-      raw.codes[i] =
-          Simd::template load_code_blocks<kAll>(codes + i * kPerVector, count - i * kPerVector);
-    }
+    for (int i = 0; i < 4; ++i)
+      raw.codes[i] = Simd::template load_block_codes<kAll>(codes, i, count);
     raw.scales = Simd::template load_block_scales<kAll>(scales, count);
     return raw;
   }
@@ -416,7 +413,7 @@ void read(const void* begin, std::uint64_t bytes) {
       sums[k] = Simd::exclusive_or(sums[k], Simd::load_ints(p + i + k * kVector));
   }
   for (const typename Simd::Ints& sum : sums)
-    asm volatile("" : : "x"(sum) : "memory");
+    Simd::keep(sum);
   std::uint64_t words = 0;
   for (; i + sizeof words <= bytes; i += sizeof words) {
     std::uint64_t word;

@@ -44,9 +44,10 @@ MEMRA_HD __m128i load_words(const std::uint8_t* const* from, std::int64_t count)
   return words;
 }
 
-// `Local` is the class that derives from it, and makes it local to a file.
+// `Local`, the class that derives from it, makes it local to a file.
 template <class Local>
-struct Simd256 {
+class Simd256 {
+ public:
   using Ints = __m256i;
   using Floats = __m256;
   using ScaleBytes = __m128i;
@@ -62,6 +63,8 @@ struct Simd256 {
   static MEMRA_HD Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
   static MEMRA_HD Ints exclusive_or(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
   static MEMRA_HD Ints widened(ScaleBytes scales) { return _mm256_castsi128_si256(scales); }
+
+  static MEMRA_HD void keep(Ints a) { asm volatile("" : : "x"(a) : "memory"); }
 
   static MEMRA_HD Ints low_words(Ints a, Ints b) { return _mm256_unpacklo_epi32(a, b); }
   static MEMRA_HD Ints high_words(Ints a, Ints b) { return _mm256_unpackhi_epi32(a, b); }
@@ -81,9 +84,11 @@ struct Simd256 {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(load128(parts[0])), load128(parts[1]), 1);
   }
 
+  // Vector i of those blocks that exist.
   template <bool kAll>
-  static MEMRA_HD Ints load_code_blocks(const std::uint8_t* const* codes, std::int64_t count) {
-    return kAll || count > 0 ? load256(codes[0]) : zero_ints();
+  static MEMRA_HD Ints load_block_codes(const std::uint8_t* const* codes, int i,
+                                        std::int64_t count) {
+    return kAll || i < count ? load256(codes[i]) : zero_ints();
   }
   template <bool kAll>
   static MEMRA_HD ScaleBytes load_block_scales(const std::uint8_t* const* scales,
@@ -137,6 +142,10 @@ struct Simd256 {
   static MEMRA_HD void store_eight(Ints values, float* out) {
     _mm256_storeu_ps(out, _mm256_cvtepi32_ps(values));
   }
+
+ private:
+  friend Local;
+  Simd256() = default;
 };
 
 }  // namespace memra::cpu
