@@ -237,8 +237,9 @@ typedef void (*memra_log_callback)(int32_t level, const char* text, void* user);
  * memra_engine_create and nowhere else, set defaults that options and call arguments override:
  * MEMRA_BACKEND (auto, cuda, cpu), MEMRA_CPU_THREADS (a number), MEMRA_CPU_SIMD (a word of
  * memra_build_properties.simd; UNSUPPORTED where the processor does not run it; the default is the
- * best that it does), MEMRA_LOG (off, error, warning, info), and MEMRA_MOE_VROWS_ILP, _ORD, _DEDUP_ORDER, _PACK (0: AUTO does not pick that variant; 1:
- * AUTO picks it where it is possible). A value that cannot be read is an error. */
+ * best that it does), MEMRA_LOG (off, error, warning, info), and MEMRA_MOE_VROWS_ILP, _ORD,
+ * _DEDUP_ORDER, _PACK (0: AUTO does not pick that variant; 1: AUTO picks it where it is possible).
+ * A value that cannot be read is an error. */
 typedef struct memra_engine_options {
   uint32_t struct_size;
   memra_backend backend;         /* AUTO: a usable GPU, else the CPU */
