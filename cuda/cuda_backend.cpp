@@ -92,7 +92,7 @@ CudaBackend::~CudaBackend() {
   const ContextGuard guard(*context_);
   const RelaxedCapture relaxed(context_->driver());
   if (!guard.ok()) return;
-  exchanges_.destroy();
+  exchanges_.destroy(upload_stream_);
   cudaStreamDestroy(upload_stream_);
 }
 

@@ -5,7 +5,10 @@
 namespace memra::cuda {
 
 Status Exchanges::create(cudaStream_t stream) {
-  MEMRA_CUDA_TRY(cudaMalloc(reinterpret_cast<void**>(&device_), kCount * sizeof(Exchange)));
+  const cudaError_t error =
+      cudaMallocAsync(reinterpret_cast<void**>(&device_), kCount * sizeof(Exchange), stream);
+  if (error == cudaErrorNotSupported) return MEMRA_OK;
+  if (error != cudaSuccess) return cuda_failure(error, "cudaMallocAsync");
   MEMRA_CUDA_TRY(cudaMemsetAsync(device_, 0, kCount * sizeof(Exchange), stream));
   // Tags of 1: those of all packets are 0.
   const uint32_t first_tag = 1;
@@ -17,12 +20,13 @@ Status Exchanges::create(cudaStream_t stream) {
   return MEMRA_OK;
 }
 
-void Exchanges::destroy() {
-  cudaFree(device_);
+void Exchanges::destroy(cudaStream_t stream) {
+  if (device_ != nullptr) cudaFreeAsync(device_, stream);
   device_ = nullptr;
 }
 
 Exchange* Exchanges::of(const void* workspace) {
+  if (device_ == nullptr) return nullptr;
   constexpr int kBits = 6;
   static_assert(kCount == size_t{1} << kBits);
   // Fibonacci hashing: workspaces lie at multiples of large powers of two.

@@ -40,11 +40,13 @@ class Exchanges {
  public:
   static constexpr size_t kCount = 64;
 
-  // In the current context, on a stream of which this waits for the end.
+  // In the current context, on a stream of which this waits for the end. A device without memory
+  // pools has none.
   Status create(cudaStream_t stream);
-  void destroy();
+  // On that stream, and without waiting for anything, as cudaFree would: no call is left.
+  void destroy(cudaStream_t stream);
 
-  // Null where there are none left.
+  // Null where there is none left.
   Exchange* of(const void* workspace);
 
  private:

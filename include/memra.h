@@ -271,8 +271,9 @@ MEMRA_API memra_status memra_engine_create(const memra_engine_options* options,
                                            memra_engine** engine);
 
 /* Destroys an engine; NULL is fine. Waits for streams of memra_stream_create that were not
- * destroyed (on the CPU for the default stream as well), and for nothing else. Layers, events, graphs and streams of the engine must not be
- * used afterwards; layers may be destroyed afterwards. Safe at exit and after a device reset. */
+ * destroyed (on the CPU for the default stream as well), and for nothing else. Layers, events,
+ * graphs and streams of the engine must not be used afterwards; layers may be destroyed afterwards.
+ * Safe at exit and after a device reset. */
 MEMRA_API void memra_engine_destroy(memra_engine* engine);
 
 typedef struct memra_engine_properties {

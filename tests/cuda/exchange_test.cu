@@ -60,8 +60,9 @@ class CudaExchange : public CudaTest {
     ASSERT_NE(exchange_, nullptr);
   }
   void TearDown() override {
-    exchanges_.destroy();
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    if (stream_ == nullptr) return;
+    exchanges_.destroy(stream_);
+    cudaStreamDestroy(stream_);
   }
 
   // The exchange as it lies on the device.
