@@ -7,7 +7,8 @@
  * n_pairs = tokens * top_k. A *plane* is one of the three matrices of an expert: gate and up, both
  * [intermediate_size, hidden_size], and down, [hidden_size, intermediate_size]. A *slab* is one
  * expert's matrix of one plane, a *bank* all slabs of a plane. *Rows* is the path for few tokens
- * (decode, speculative verification): int8 activations, exact integer dot products.
+ * (decode, speculative verification): int8 activations, exact integer dot products. *Grouped* is the
+ * path for many (prefill): f16 activations, pairs sorted by expert, f32 sums.
  *
  * Rules that hold for every entry, and are not repeated below:
  *
@@ -44,6 +45,10 @@
  *  - Determinism of the rows path is MEMRA_DETERMINISM_EXACT: the same token gives the same bits
  *    on the CPU and on every GPU, in either weight format, in every variant, alone or in any batch.
  *    (Bits are per shape of bank: a tensor-parallel partial sum rounds otherwise than the whole.)
+ *    That of the grouped path is MEMRA_DETERMINISM_BATCH_INVARIANT: the same token gives the same
+ *    bits in every run, alone or in any batch, on one kind of device and build of the library.
+ *    Against f64 its relative L2 error is at most 5e-4 a GEMM and 1e-3 a layer. Bits of the two
+ *    paths differ: a server that needs the same ones at any number of tokens pins the path.
  *
  * Stability: everything here is stable within version 0.x of the SONAME libmemra.so.0, except what
  * is marked EXPERIMENTAL. "Since" gives the version that brought an entry; all is since 0.1.0 where
@@ -182,7 +187,17 @@ enum {
 typedef int32_t memra_determinism;
 enum {
   /* Same bits on every backend, device, format, variant and batch. */
-  MEMRA_DETERMINISM_EXACT = 1
+  MEMRA_DETERMINISM_EXACT = 1,
+  /* Same bits in every run and batch, on one kind of device and build of the library. */
+  MEMRA_DETERMINISM_BATCH_INVARIANT = 2
+};
+
+/* The two ways through a layer. */
+typedef int32_t memra_path;
+enum {
+  MEMRA_PATH_AUTO = 0, /* by the number of tokens, as memra_moe_layer_info says */
+  MEMRA_PATH_ROWS = 1,
+  MEMRA_PATH_GROUPED = 2
 };
 
 /* Variants of the rows kernels, a bitmask; all give the same bits. 0 (AUTO) picks the fastest known
@@ -217,6 +232,11 @@ enum {
 #define MEMRA_ROWS_MAX_TOKENS 1024
 #define MEMRA_MAX_TOP_K 64
 #define MEMRA_MAX_DIMENSION 1048576
+/* Most pairs of one grouped call, and rows of its stages. */
+#define MEMRA_GROUPED_MAX_PAIRS 2147483647
+/* Most experts, and expert groups, of memra_moe_topk. */
+#define MEMRA_TOPK_MAX_EXPERTS 4096
+#define MEMRA_TOPK_MAX_GROUPS 256
 /* Alignment of workspaces, and of what memra_alloc returns. */
 #define MEMRA_WORKSPACE_ALIGNMENT 256
 
@@ -597,6 +617,15 @@ typedef struct memra_moe_layer_properties {
   int32_t n_rows_variants;
   memra_rows_plan rows_plans[8];
   uint32_t rows_variants[64];   /* every explicit variant that memra_moe_rows accepts */
+  /* 0, and all that follows, where the backend has no grouped path. */
+  memra_determinism grouped_determinism;
+  int32_t reserved;
+  int64_t grouped_max_tokens;   /* min(max_tokens, MEMRA_GROUPED_MAX_PAIRS / top_k) */
+  /* The rule of memra_moe: with MEMRA_PATH_AUTO, rows below this many tokens, grouped from there
+   * on. At most rows_max_tokens + 1. */
+  int64_t grouped_min_tokens;
+  char grouped_gate_up_kernel[64];
+  char grouped_down_kernel[64];
 } memra_moe_layer_properties;
 /* Too large for an initialiser that is pleasant to read: use the init. */
 MEMRA_API memra_status memra_moe_layer_properties_init(memra_moe_layer_properties* properties,
@@ -604,11 +633,19 @@ MEMRA_API memra_status memra_moe_layer_properties_init(memra_moe_layer_propertie
 MEMRA_API memra_status memra_moe_layer_info(const memra_moe_layer* layer,
                                             memra_moe_layer_properties* properties);
 
-/* Workspace bytes that a call with this many tokens needs, whatever its variant. Pure: depends on
- * nothing but the layer and tokens, and never falls as tokens rises. tokens <= max_tokens; beyond
- * rows_max_tokens it is the value there. */
+/* Workspace bytes that a call with this many tokens needs, whatever its path and variant. Pure:
+ * depends on nothing but the layer and tokens, and never falls as tokens rises. tokens <= max_tokens;
+ * beyond the larger of rows_max_tokens and grouped_max_tokens it is the value there. */
 MEMRA_API memra_status memra_moe_workspace_size(const memra_moe_layer* layer, int64_t tokens,
                                                 uint64_t* bytes);
+/* The same for memra_moe_rows alone, and for memra_moe_grouped alone: at most
+ * n_pairs * (2 * hidden_size + 2 * intermediate_size) bytes and 5 %, with the tables of small calls
+ * (16 bytes for each expert of this rank, 4 KiB) on top. Beyond rows_max_tokens, or
+ * grouped_max_tokens, it is the value there. UNSUPPORTED where the backend has no grouped path. */
+MEMRA_API memra_status memra_moe_rows_workspace_size(const memra_moe_layer* layer, int64_t tokens,
+                                                     uint64_t* bytes);
+MEMRA_API memra_status memra_moe_grouped_workspace_size(const memra_moe_layer* layer,
+                                                        int64_t tokens, uint64_t* bytes);
 
 /* Arguments of the layer in one call. All pointers are device memory. */
 typedef struct memra_moe_args {
@@ -627,8 +664,9 @@ typedef struct memra_moe_args {
   uint64_t* invalid_ids;            /* += ids >= n_experts or < -1, alignment 8; or NULL */
   void* workspace;                  /* alignment MEMRA_WORKSPACE_ALIGNMENT */
   uint64_t workspace_bytes;
-  uint32_t variant;                 /* MEMRA_ROWS_* */
-  int32_t reserved;
+  uint32_t variant;                 /* MEMRA_ROWS_*; where the grouped path runs it has no effect */
+  memra_path path;                  /* memra_moe: AUTO or the one to take. The entries of one path
+                                       take AUTO and their own */
 } memra_moe_args;
 #define MEMRA_MOE_ARGS_INIT                                                                       \
   {                                                                                               \
@@ -649,6 +687,18 @@ MEMRA_API memra_status memra_moe_args_init(memra_moe_args* args, uint32_t struct
  * it, as green contexts and MPS make). The bits are the same. */
 MEMRA_API memra_status memra_moe_rows(memra_moe_layer* layer, const memra_moe_args* args,
                                       memra_stream stream);
+
+/* The layer by the grouped path: the same sum, pairs, ids, tables and special cases as
+ * memra_moe_rows, in the grouped path's arithmetic. tokens <= grouped_max_tokens. Pairs are sorted
+ * by expert on the device; nothing comes back to the host. */
+MEMRA_API memra_status memra_moe_grouped(memra_moe_layer* layer, const memra_moe_args* args,
+                                         memra_stream stream);
+
+/* The layer by either path: that of args->path, or with MEMRA_PATH_AUTO the one that
+ * memra_moe_layer_info names for this many tokens. tokens <= max_tokens, and at most
+ * rows_max_tokens where the path is rows. The workspace is that of memra_moe_workspace_size. */
+MEMRA_API memra_status memra_moe(memra_moe_layer* layer, const memra_moe_args* args,
+                                 memra_stream stream);
 
 /* ---------------------------------------------------------------------------------------------
  * The stages of the rows path, for servers that interleave work of their own (LoRA, caches).
@@ -741,6 +791,165 @@ typedef struct memra_rows_down_args {
 MEMRA_API memra_status memra_rows_down_args_init(memra_rows_down_args* args, uint32_t struct_size);
 MEMRA_API memra_status memra_moe_rows_down(memra_engine* engine, const memra_rows_down_args* args,
                                            memra_stream stream);
+
+/* ---------------------------------------------------------------------------------------------
+ * Routing, and the stages of the grouped path. All pointers are device memory. UNSUPPORTED where
+ * the backend has no grouped path.
+ * ------------------------------------------------------------------------------------------- */
+
+/* How router logits become scores between 0 and 1. */
+typedef int32_t memra_scoring;
+enum {
+  MEMRA_SCORING_SOFTMAX = 0, /* over all experts */
+  MEMRA_SCORING_SIGMOID = 1
+};
+
+/* What a group of experts is chosen by. */
+typedef int32_t memra_group_score;
+enum {
+  MEMRA_GROUP_SCORE_MAX = 0,     /* its largest key */
+  MEMRA_GROUP_SCORE_TOP2_SUM = 1 /* the sum of its two largest keys */
+};
+
+/* Router logits to ids and weights. Each expert gets a score and a key, score + bias. Where there
+ * are groups, of n_experts / n_groups neighbours each, the top_k_groups best groups stay. The ids
+ * are those of the top_k largest keys left, in falling order, ties to the lower id (and to the lower
+ * group); the weights are their scores, without bias, if wanted divided by their sum, and times
+ * scaling_factor.
+ * A NaN logit counts as -Inf and has the score 0, +Inf as the largest float; a NaN key is below all
+ * others. So ids are always top_k distinct experts, and weights finite. Scores that are all 0 stay 0
+ * when divided by their sum. Determinism: EXACT, ids and weights. */
+typedef struct memra_moe_topk_args {
+  uint32_t struct_size;
+  memra_dtype logits_dtype;
+  const void* logits;            /* [tokens, n_experts], alignment 4 */
+  int64_t logits_stride;         /* elements between rows; 0: dense */
+  int64_t tokens;
+  int64_t n_experts;             /* at most MEMRA_TOPK_MAX_EXPERTS */
+  int64_t top_k;                 /* 1 .. MEMRA_MAX_TOP_K, at most the experts of top_k_groups */
+  int32_t* topk_ids;             /* [tokens, top_k], alignment 4 */
+  float* topk_weights;           /* [tokens, top_k], alignment 4 */
+  memra_scoring scoring;
+  int32_t renormalize;           /* 1: divide the weights by their sum; 0: do not */
+  const float* bias;             /* [n_experts], alignment 4, or NULL: selection only */
+  int64_t n_groups;              /* divides n_experts, at most MEMRA_TOPK_MAX_GROUPS; 0: no groups */
+  int64_t top_k_groups;          /* 1 .. n_groups; 0 without groups */
+  memra_group_score group_score; /* TOP2_SUM needs two experts to a group */
+  float scaling_factor;          /* finite; 0: 1 */
+} memra_moe_topk_args;
+#define MEMRA_MOE_TOPK_ARGS_INIT                                                              \
+  {                                                                                           \
+    (uint32_t)sizeof(memra_moe_topk_args), 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0, 0, \
+        0.0f                                                                                  \
+  }
+MEMRA_API memra_status memra_moe_topk_args_init(memra_moe_topk_args* args, uint32_t struct_size);
+MEMRA_API memra_status memra_moe_topk(memra_engine* engine, const memra_moe_topk_args* args,
+                                      memra_stream stream);
+
+/* Ids to pairs sorted by expert. Experts are local-indexed: e is local_expert_offset + e. An active
+ * expert is one with pairs; a = *n_active. Entry i < a of active_experts is an expert, rising, and
+ * its pairs are pair_order[offsets[i]] .. pair_order[offsets[i + 1] - 1], rising. Beyond, every entry
+ * of active_experts is -1, and of offsets offsets[a], so that offsets[n_local_experts] is the number
+ * of pairs that are not skipped. Skipped pairs follow in pair_order, rising.
+ * A pair is skipped where its id is -1 or out of range, belongs to another rank, or has a NULL slab
+ * in any plane of expert_ptrs. Outputs are the same bits everywhere and in every run. */
+typedef struct memra_moe_route_args {
+  uint32_t struct_size;
+  uint32_t flags;                 /* MEMRA_FLAG_INPUTS_STABLE or 0 */
+  int64_t tokens, top_k;          /* tokens * top_k at most MEMRA_GROUPED_MAX_PAIRS */
+  int64_t n_experts;              /* of the whole model: the range of topk_ids */
+  int64_t local_expert_offset;    /* first expert of this rank */
+  int64_t n_local_experts;        /* 0: all from the offset on */
+  const int32_t* topk_ids;        /* [tokens, top_k], global expert ids, alignment 4 */
+  const void* const* expert_ptrs; /* [3 * n_local_experts] slabs: gate, up, down; alignment 8; read
+                                     when the work runs; or NULL: every expert has its slabs */
+  int32_t* n_active;              /* [1], alignment 4 */
+  int32_t* active_experts;        /* [n_local_experts], alignment 4 */
+  int32_t* offsets;               /* [n_local_experts + 1], alignment 4 */
+  int32_t* pair_order;            /* [n_pairs], alignment 4 */
+  int32_t* inverse;               /* [n_pairs]: the place of a pair in pair_order, -1 where it is
+                                     skipped; alignment 4; or NULL */
+  uint64_t* invalid_ids;          /* += ids >= n_experts or < -1, alignment 8; or NULL */
+  void* workspace;                /* alignment MEMRA_WORKSPACE_ALIGNMENT */
+  uint64_t workspace_bytes;
+} memra_moe_route_args;
+#define MEMRA_MOE_ROUTE_ARGS_INIT                                                              \
+  {                                                                                            \
+    (uint32_t)sizeof(memra_moe_route_args), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, \
+        NULL, NULL, NULL, 0                                                                    \
+  }
+MEMRA_API memra_status memra_moe_route_args_init(memra_moe_route_args* args, uint32_t struct_size);
+MEMRA_API memra_status memra_moe_route(memra_engine* engine, const memra_moe_route_args* args,
+                                       memra_stream stream);
+/* Workspace of a call of this size. Pure, and rises with every argument. */
+MEMRA_API memra_status memra_moe_route_workspace_size(memra_engine* engine, int64_t tokens,
+                                                      int64_t top_k, int64_t n_local_experts,
+                                                      uint64_t* bytes);
+
+/* Gathers rows of activations as f16 with one f32 scale each: z = f16(x * 2^-k), zs = 2^k, k the
+ * row's own, such that nothing overflows and the largest magnitude is 2^-2 or more (less where 2^k
+ * would leave the normal floats). A row of zeros has zs = 1; a row with a NaN or Inf z = 0 and zs =
+ * NaN; a row whose index names none is a row of zeros.
+ * The order of z is opaque: it may differ between backends and versions, and depends on rows. */
+typedef struct memra_moe_gather_f16_args {
+  uint32_t struct_size;
+  memra_dtype x_dtype;
+  const void* x;             /* [source_rows, columns], alignment 16 */
+  int64_t x_stride;          /* elements between rows, a multiple of 16 bytes; 0: dense */
+  int64_t source_rows;       /* at most MEMRA_GROUPED_MAX_PAIRS, as rows */
+  int64_t rows;              /* of z */
+  int64_t columns;           /* multiple of 64 */
+  void* z;                   /* rows * columns f16 values, alignment 128 */
+  float* zs;                 /* [rows], alignment 4 */
+  const int32_t* index;      /* [rows], alignment 4, or NULL: row r is row r of x */
+  int64_t top_k;             /* row r is row index[r] / top_k of x, so that the index may be
+                                pair_order; 0 counts as 1; needs an index beyond 1 */
+  const int32_t* row_count;  /* [1], alignment 4: rows from *row_count on are left alone; or NULL */
+} memra_moe_gather_f16_args;
+#define MEMRA_MOE_GATHER_F16_ARGS_INIT                                                          \
+  {                                                                                             \
+    (uint32_t)sizeof(memra_moe_gather_f16_args), 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL \
+  }
+MEMRA_API memra_status memra_moe_gather_f16_args_init(memra_moe_gather_f16_args* args,
+                                                      uint32_t struct_size);
+MEMRA_API memra_status memra_moe_gather_f16(memra_engine* engine,
+                                            const memra_moe_gather_f16_args* args,
+                                            memra_stream stream);
+
+/* One plane of many experts: rows offsets[i] .. offsets[i + 1] - 1 of out are those of z times the
+ * slab of expert active_experts[i], i < *n_active: out = dot * scale + bias. Any counts will do, 0
+ * included. Rows of a NULL slab, and of an expert outside the tables, are +0; rows of no expert are
+ * left alone. Offsets rise from entry to entry; what reaches beyond rows is cut. */
+typedef struct memra_moe_grouped_gemm_args {
+  uint32_t struct_size;
+  uint32_t flags;                /* MEMRA_FLAG_INPUTS_STABLE or 0 */
+  int64_t rows;                  /* of z, zs and out; at most MEMRA_GROUPED_MAX_PAIRS */
+  int64_t columns;               /* of z and of a slab; multiple of 64 */
+  int64_t outputs;               /* rows of a slab; multiple of 64 */
+  int64_t n_experts;             /* of the tables */
+  memra_format format;           /* of the plane's slabs */
+  int32_t plane;                 /* 0 gate, 1 up, 2 down: entries plane * n_experts + e */
+  const void* const* ptrs;       /* [3 * n_experts] slabs, alignment 8 */
+  const int32_t* n_active;       /* [1], alignment 4; counts at most n_experts */
+  const int32_t* active_experts; /* [n_experts], alignment 4 */
+  const int32_t* offsets;        /* [n_experts + 1], alignment 4 */
+  const void* z;                 /* of memra_moe_gather_f16 with the same rows; alignment 128 */
+  const float* zs;               /* [rows], alignment 4 */
+  float* out;                    /* [rows, outputs], alignment 16 */
+  const float* scales;           /* [3 * n_experts], alignment 4, or NULL: all 1 */
+  const float* const* bias;      /* [3 * n_experts] pointers to f32 rows, alignment 8, or NULL; a
+                                    NULL entry is no bias */
+} memra_moe_grouped_gemm_args;
+#define MEMRA_MOE_GROUPED_GEMM_ARGS_INIT                                                          \
+  {                                                                                               \
+    (uint32_t)sizeof(memra_moe_grouped_gemm_args), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, \
+        NULL, NULL, NULL, NULL                                                                    \
+  }
+MEMRA_API memra_status memra_moe_grouped_gemm_args_init(memra_moe_grouped_gemm_args* args,
+                                                        uint32_t struct_size);
+MEMRA_API memra_status memra_moe_grouped_gemm(memra_engine* engine,
+                                              const memra_moe_grouped_gemm_args* args,
+                                              memra_stream stream);
 
 /* ---------------------------------------------------------------------------------------------
  * Diagnostics (EXPERIMENTAL): what limits a kernel

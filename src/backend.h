@@ -84,6 +84,48 @@ struct RowsLayerArgs {
   const void* workspace = nullptr;  // where all of these lie
 };
 
+// A layer as the grouped path sees it.
+struct GroupedShape {
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t top_k = 0;
+  int64_t n_experts = 0;
+  int64_t local_expert_offset = 0;
+  int64_t n_local_experts = 0;
+  memra_format gate_format = 0;
+  memra_format up_format = 0;
+  memra_format down_format = 0;
+};
+
+// What a backend's grouped path is for a layer.
+struct GroupedPlan {
+  int64_t min_tokens = 0;  // memra_moe takes it from here on
+  const char* gate_up_kernel = "";
+  const char* down_kernel = "";
+};
+
+// memra_moe_grouped as a whole.
+struct GroupedLayerArgs {
+  GroupedShape shape;
+  memra_activation activation = MEMRA_SWIGLU;
+  float limit = 0.0f, alpha = 0.0f;
+  uint32_t flags = 0;
+  memra_dtype x_dtype = MEMRA_F32, y_dtype = MEMRA_F32;
+  int64_t tokens = 0;
+  const void* x = nullptr;
+  int64_t x_stride = 0;
+  void* y = nullptr;
+  int64_t y_stride = 0;
+  const int32_t* topk_ids = nullptr;    // [n_pairs]
+  const float* topk_weights = nullptr;  // [n_pairs]
+  // Local-indexed device tables, entry plane * n_local_experts + e.
+  const void* const* expert_ptrs = nullptr;
+  const float* expert_scales = nullptr;
+  const float* const* expert_bias = nullptr;  // or null
+  uint64_t* invalid_ids = nullptr;            // or null
+  void* workspace = nullptr;                  // of grouped_workspace() bytes
+};
+
 class Event {
  public:
   virtual ~Event() = default;
@@ -167,6 +209,42 @@ class Backend {
                                     const Launch& launch) = 0;
   virtual Status rows_probe_down(memra_probe_arm arm, const memra_rows_down_args& args,
                                  const Launch& launch) = 0;
+
+  // Routing and grouped. A backend may have none of it, or a part.
+  virtual Status topk(const memra_moe_topk_args& /*args*/, const Launch& /*launch*/) {
+    return lacks("memra_moe_topk");
+  }
+  virtual Status route_workspace(int64_t /*n_pairs*/, int64_t /*n_local_experts*/,
+                                 uint64_t* /*bytes*/) const {
+    return lacks("memra_moe_route");
+  }
+  virtual Status route(const memra_moe_route_args& /*args*/, const Launch& /*launch*/) {
+    return lacks("memra_moe_route");
+  }
+  virtual Status gather_f16(const memra_moe_gather_f16_args& /*args*/, const Launch& /*launch*/) {
+    return lacks("memra_moe_gather_f16");
+  }
+  virtual Status grouped_gemm(const memra_moe_grouped_gemm_args& /*args*/,
+                              const Launch& /*launch*/) {
+    return lacks("memra_moe_grouped_gemm");
+  }
+  // Whether there is a grouped path for such layers; static strings in the plan.
+  virtual bool plan_grouped(const GroupedShape& /*shape*/, GroupedPlan* /*plan*/) const {
+    return false;
+  }
+  // Of a layer for which there is a plan; rises with tokens.
+  virtual uint64_t grouped_workspace(const GroupedShape& /*shape*/, int64_t /*tokens*/) const {
+    return 0;
+  }
+  virtual Status grouped_layer(const GroupedLayerArgs& /*args*/, const Launch& /*launch*/) {
+    return lacks("memra_moe_grouped");
+  }
+
+  Status lacks(const char* entry) const {
+    return fail(MEMRA_ERROR_UNSUPPORTED)
+           << "the " << (kind() == MEMRA_BACKEND_CUDA ? "CUDA" : "CPU")
+           << " backend of this version has no " << entry;
+  }
 };
 
 // What an engine is made from, after options and environment have been merged.

@@ -149,6 +149,17 @@ bool area_bytes(const Area& area, uint64_t* bytes) {
 
 }  // namespace
 
+Area rows_area(const void* begin, int64_t rows, int64_t stride, int64_t columns, int64_t bytes) {
+  return {.begin = begin,
+          .count = static_cast<uint64_t>(rows),
+          .stride = static_cast<uint64_t>(stride * bytes),
+          .item_bytes = static_cast<uint64_t>(columns * bytes)};
+}
+
+Area block_area(const void* begin, int64_t elements, int64_t element_bytes) {
+  return {.begin = begin, .item_bytes = static_cast<uint64_t>(elements * element_bytes)};
+}
+
 Status check_area(const Area& area, const Name& name, const Name& stride_name) {
   uint64_t bytes = 0;
   uint64_t end = 0;
@@ -188,6 +199,18 @@ Status check_apart(const Area& a, const Name& a_name, const Area& b, const Name&
   Failure failure = invalid(a_name);
   failure << " is " << a.begin << ": must not overlap " << b_name.field << " at " << b.begin;
   return failure;
+}
+
+Status check_workspace(const void* workspace, uint64_t bytes, uint64_t needed, int64_t tokens,
+                       Area* area) {
+  if (bytes < needed) {
+    return fail(MEMRA_ERROR_WORKSPACE_TOO_SMALL)
+           << "workspace_bytes is " << bytes << ": must be at least " << needed << " for " << tokens
+           << " tokens";
+  }
+  MEMRA_TRY(check_pointer(workspace, MEMRA_WORKSPACE_ALIGNMENT, "workspace"));
+  *area = {.begin = workspace, .item_bytes = needed};
+  return check_area(*area, "workspace");
 }
 
 }  // namespace memra

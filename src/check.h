@@ -67,11 +67,20 @@ struct Area {
   uint64_t item_bytes = 0;
 };
 
+// [rows, columns] elements of `bytes` bytes, `stride` elements from row to row.
+Area rows_area(const void* begin, int64_t rows, int64_t stride, int64_t columns, int64_t bytes);
+// Elements side by side.
+Area block_area(const void* begin, int64_t elements, int64_t element_bytes);
+
 // An area must end inside the address space, so that offsets into it fit 64 bits. Where it has a
 // stride, the message names that argument too.
 Status check_area(const Area& area, const Name& name, const Name& stride_name = "");
 // Both areas have been checked. Items that interleave without a common byte do not overlap.
 bool areas_overlap(const Area& a, const Area& b);
 Status check_apart(const Area& a, const Name& a_name, const Area& b, const Name& b_name);
+
+// A call's workspace; `area` is the part of it that the call uses.
+Status check_workspace(const void* workspace, uint64_t bytes, uint64_t needed, int64_t tokens,
+                       Area* area);
 
 }  // namespace memra

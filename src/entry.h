@@ -48,6 +48,12 @@ Status run_on(const memra_engine* engine, Body&& body) noexcept {
   return run_on(*engine->state, [&] { return body(*engine->state); });
 }
 
+// Where a stage stands that its caller enqueues by itself.
+inline Launch stage_launch(uint32_t flags, memra_stream stream) {
+  return {
+      .stream = stream, .chained = false, .inputs_stable = (flags & MEMRA_FLAG_INPUTS_STABLE) != 0};
+}
+
 // Ends a handle: NULL is fine, and in a forked child, whose threads and contexts are gone, it is
 // only forgotten.
 template <typename Handle, typename BeforeEnd>

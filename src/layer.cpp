@@ -24,7 +24,42 @@ memra::RowsChoice memra_moe_layer::choose_rows(int64_t tokens, uint32_t variant)
           policy.adjust(choice.down_variant, {.lane_major_possible = down_v2})};
 }
 
+memra::GroupedShape memra_moe_layer::grouped_shape() const {
+  return {.hidden_size = shape.hidden_size,
+          .intermediate_size = shape.intermediate_size,
+          .top_k = shape.top_k,
+          .n_experts = n_experts,
+          .local_expert_offset = local_expert_offset,
+          .n_local_experts = n_local_experts,
+          .gate_format = shape.gate_format,
+          .up_format = shape.up_format,
+          .down_format = shape.down_format};
+}
+
+uint64_t memra_moe_layer::workspace_bytes(memra_path path, int64_t tokens) const {
+  if (tokens == 0) return 0;
+  uint64_t bytes = 0;
+  if (path != MEMRA_PATH_GROUPED) {
+    bytes = rows_workspace(std::min(tokens, rows_max_tokens())).bytes;
+  }
+  if (path != MEMRA_PATH_ROWS && has_grouped()) {
+    const int64_t most = std::min(tokens, grouped_max_tokens());
+    bytes = std::max(bytes, state->backend->grouped_workspace(grouped_shape(), most));
+  }
+  return bytes;
+}
+
 namespace memra {
+
+Status take_local_experts(int64_t n_experts, int64_t offset, int64_t* n_local_experts) {
+  MEMRA_TRY(check_range(n_experts, 1, kMaxExperts, "n_experts"));
+  MEMRA_TRY(check_range(offset, 0, n_experts - 1, "local_expert_offset"));
+  const int64_t rest = n_experts - offset;
+  MEMRA_TRY(check_range(*n_local_experts, 0, rest, "n_local_experts"));
+  if (*n_local_experts == 0) *n_local_experts = rest;
+  return MEMRA_OK;
+}
+
 namespace {
 
 // Everything but the banks; n_local_experts of 0 is replaced.
@@ -32,12 +67,8 @@ Status check_desc(memra_moe_layer_desc* desc) {
   MEMRA_TRY(check_activation(desc->activation, desc->limit, desc->alpha));
   MEMRA_TRY(check_dimension(desc->hidden_size, MEMRA_COLUMN_MULTIPLE, "hidden_size"));
   MEMRA_TRY(check_dimension(desc->intermediate_size, MEMRA_COLUMN_MULTIPLE, "intermediate_size"));
-  MEMRA_TRY(check_range(desc->n_experts, 1, kMaxExperts, "n_experts"));
   MEMRA_TRY(check_range(desc->top_k, 1, MEMRA_MAX_TOP_K, "top_k"));
-  MEMRA_TRY(check_range(desc->local_expert_offset, 0, desc->n_experts - 1, "local_expert_offset"));
-  const int64_t rest = desc->n_experts - desc->local_expert_offset;
-  MEMRA_TRY(check_range(desc->n_local_experts, 0, rest, "n_local_experts"));
-  if (desc->n_local_experts == 0) desc->n_local_experts = rest;
+  MEMRA_TRY(take_local_experts(desc->n_experts, desc->local_expert_offset, &desc->n_local_experts));
   return check_range(desc->max_tokens, 1, std::numeric_limits<int64_t>::max(), "max_tokens");
 }
 
@@ -83,6 +114,7 @@ Status create_layer(const std::shared_ptr<const EngineState>& state,
   layer->max_tokens = desc.max_tokens;
   layer->has_slabs =
       std::all_of(banks, banks + kPlanes, [](const Bank& bank) { return bank.has_slabs(); });
+  if (!state->backend->plan_grouped(layer->grouped_shape(), &layer->grouped)) layer->grouped = {};
   MEMRA_TRY(upload_tables(layer.get(), make_tables(banks, n_local)));
   *result = layer.release();
   return MEMRA_OK;
@@ -125,8 +157,29 @@ void fill_plans(const memra_moe_layer& layer, memra_moe_layer_properties* proper
   properties->n_rows_plans = count;
 }
 
-Status check_layer(const memra_moe_layer* layer) {
-  return layer != nullptr ? MEMRA_OK : missing_handle("layer", "memra_moe_layer_create");
+void fill_grouped(const memra_moe_layer& layer, memra_moe_layer_properties* properties) {
+  if (!layer.has_grouped()) return;
+  properties->grouped_determinism = MEMRA_DETERMINISM_BATCH_INVARIANT;
+  properties->grouped_max_tokens = layer.grouped_max_tokens();
+  properties->grouped_min_tokens = layer.first_grouped_tokens();
+  copy_text(layer.grouped.gate_up_kernel, properties->grouped_gate_up_kernel,
+            sizeof(properties->grouped_gate_up_kernel));
+  copy_text(layer.grouped.down_kernel, properties->grouped_down_kernel,
+            sizeof(properties->grouped_down_kernel));
+}
+
+Status workspace_query(const memra_moe_layer* layer, memra_path path, int64_t tokens,
+                       uint64_t* bytes) {
+  if (layer == nullptr) return missing_handle("layer", "memra_moe_layer_create");
+  return run_on(*layer->state, [&]() -> Status {
+    MEMRA_TRY(check_out(bytes, "bytes"));
+    MEMRA_TRY(check_range(tokens, 0, layer->max_tokens, "tokens"));
+    if (path == MEMRA_PATH_GROUPED && !layer->has_grouped()) {
+      return layer->state->backend->lacks("memra_moe_grouped");
+    }
+    *bytes = layer->workspace_bytes(path, tokens);
+    return MEMRA_OK;
+  });
 }
 
 }  // namespace
@@ -151,7 +204,7 @@ void memra_moe_layer_destroy(memra_moe_layer* layer) {
 
 memra_status memra_moe_layer_info(const memra_moe_layer* layer,
                                   memra_moe_layer_properties* properties) {
-  MEMRA_TRY(memra::check_layer(layer));
+  if (layer == nullptr) return memra::missing_handle("layer", "memra_moe_layer_create");
   return memra::run_on(*layer->state, [&]() -> Status {
     MEMRA_TRY(memra::check_struct(properties, memra::kStructKind<memra_moe_layer_properties>,
                                   "properties"));
@@ -160,6 +213,7 @@ memra_status memra_moe_layer_info(const memra_moe_layer* layer,
     full.rows_max_tokens = layer->rows_max_tokens();
     full.n_rows_variants = memra::list_variants(layer->all_v2(), full.rows_variants);
     memra::fill_plans(*layer, &full);
+    memra::fill_grouped(*layer, &full);
     memra::write_struct(full, properties);
     return MEMRA_OK;
   });
@@ -167,14 +221,17 @@ memra_status memra_moe_layer_info(const memra_moe_layer* layer,
 
 memra_status memra_moe_workspace_size(const memra_moe_layer* layer, int64_t tokens,
                                       uint64_t* bytes) {
-  MEMRA_TRY(memra::check_layer(layer));
-  return memra::run_on(*layer->state, [&]() -> Status {
-    MEMRA_TRY(memra::check_out(bytes, "bytes"));
-    MEMRA_TRY(memra::check_range(tokens, 0, layer->max_tokens, "tokens"));
-    // No call takes more tokens than the rows path does.
-    *bytes = layer->workspace(std::min(tokens, layer->rows_max_tokens())).bytes;
-    return MEMRA_OK;
-  });
+  return memra::workspace_query(layer, MEMRA_PATH_AUTO, tokens, bytes);
+}
+
+memra_status memra_moe_rows_workspace_size(const memra_moe_layer* layer, int64_t tokens,
+                                           uint64_t* bytes) {
+  return memra::workspace_query(layer, MEMRA_PATH_ROWS, tokens, bytes);
+}
+
+memra_status memra_moe_grouped_workspace_size(const memra_moe_layer* layer, int64_t tokens,
+                                              uint64_t* bytes) {
+  return memra::workspace_query(layer, MEMRA_PATH_GROUPED, tokens, bytes);
 }
 
 }  // extern "C"

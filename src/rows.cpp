@@ -1,79 +1,14 @@
-// The layer in one call: prepare, quantise, gate and up, quantise, down; or the backend's own way.
+// The layer by the rows path: prepare, quantise, gate and up, quantise, down; or the backend's own
+// way.
 
 #include <cstddef>
 
-#include "check.h"
-#include "entry.h"
 #include "layer.h"
 #include "memra.h"
-#include "structs.h"
+#include "moe.h"
 
 namespace memra {
 namespace {
-
-Area rows_area(const void* begin, int64_t rows, int64_t stride, int64_t columns, int64_t bytes) {
-  return {.begin = begin,
-          .count = static_cast<uint64_t>(rows),
-          .stride = static_cast<uint64_t>(stride * bytes),
-          .item_bytes = static_cast<uint64_t>(columns * bytes)};
-}
-
-Status check_activations(const memra_moe_layer& layer, memra_moe_args* args, Area* x, Area* y) {
-  const int64_t hidden = layer.shape.hidden_size;
-  MEMRA_TRY(check_dtype(args->x_dtype, "x_dtype"));
-  MEMRA_TRY(check_dtype(args->y_dtype, "y_dtype"));
-  MEMRA_TRY(check_pointer(args->x, 16, "x"));
-  MEMRA_TRY(check_pointer(args->y, 16, "y"));
-  const int64_t x_bytes = dtype_bytes(args->x_dtype);
-  const int64_t y_bytes = dtype_bytes(args->y_dtype);
-  MEMRA_TRY(take_row_stride(&args->x_stride, hidden, x_bytes, "x_stride"));
-  MEMRA_TRY(take_row_stride(&args->y_stride, hidden, y_bytes, "y_stride"));
-  *x = rows_area(args->x, args->tokens, args->x_stride, hidden, x_bytes);
-  *y = rows_area(args->y, args->tokens, args->y_stride, hidden, y_bytes);
-  MEMRA_TRY(check_area(*x, "x", "x_stride"));
-  MEMRA_TRY(check_area(*y, "y", "y_stride"));
-  return check_apart(*y, "y", *x, "x");
-}
-
-Status check_tables(const memra_moe_layer& layer, const memra_moe_args& args) {
-  MEMRA_TRY(check_pointer(args.topk_ids, alignof(int32_t), "topk_ids"));
-  MEMRA_TRY(check_pointer(args.topk_weights, alignof(float), "topk_weights"));
-  MEMRA_TRY(check_optional_pointer(args.expert_ptrs, alignof(void*), "expert_ptrs"));
-  MEMRA_TRY(check_optional_pointer(args.expert_scales, alignof(float), "expert_scales"));
-  MEMRA_TRY(check_optional_pointer(args.invalid_ids, alignof(uint64_t), "invalid_ids"));
-  if (args.expert_ptrs == nullptr && !layer.has_slabs) {
-    return invalid("expert_ptrs") << " is NULL: must be given, because the layer has a bank "
-                                  << "without slabs";
-  }
-  return MEMRA_OK;
-}
-
-Status check_workspace(const memra_moe_layer& layer, const memra_moe_args& args, const Area& x,
-                       const Area& y) {
-  const uint64_t needed = layer.workspace(args.tokens).bytes;
-  if (args.workspace_bytes < needed) {
-    return fail(MEMRA_ERROR_WORKSPACE_TOO_SMALL)
-           << "workspace_bytes is " << args.workspace_bytes << ": must be at least " << needed
-           << " for " << args.tokens << " tokens";
-  }
-  MEMRA_TRY(check_pointer(args.workspace, MEMRA_WORKSPACE_ALIGNMENT, "workspace"));
-  const Area workspace{.begin = args.workspace, .item_bytes = needed};
-  MEMRA_TRY(check_area(workspace, "workspace"));
-  MEMRA_TRY(check_apart(workspace, "workspace", x, "x"));
-  return check_apart(workspace, "workspace", y, "y");
-}
-
-// Fills in what zero stands for. Zero tokens have been dealt with.
-Status check_args(const memra_moe_layer& layer, memra_moe_args* args) {
-  MEMRA_TRY(check_reserved(args->reserved, "reserved"));
-  MEMRA_TRY(check_flags(args->flags, MEMRA_FLAG_ACCUMULATE | MEMRA_FLAG_INPUTS_STABLE, "flags"));
-  MEMRA_TRY(check_variant(args->variant, layer.all_v2(), "variant"));
-  Area x;
-  Area y;
-  MEMRA_TRY(check_activations(layer, args, &x, &y));
-  MEMRA_TRY(check_tables(layer, *args));
-  return check_workspace(layer, *args, x, y);
-}
 
 // One call: where its intermediates lie and what it runs.
 class RowsCall {
@@ -87,7 +22,7 @@ class RowsCall {
         n_pairs_(args.tokens * layer.shape.top_k),
         // The table of bias pointers exists where the layer has a bias.
         bias_(layer.tables.bias != nullptr) {
-    const RowsWorkspace places = layer.workspace(args.tokens);
+    const RowsWorkspace places = layer.rows_workspace(args.tokens);
     q_ = at<int8_t>(places.q);
     d_ = at<float>(places.d);
     ptrs_ = at<const void*>(places.ptrs);
@@ -238,21 +173,18 @@ class RowsCall {
 };
 
 }  // namespace
+
+Status run_rows(const memra_moe_layer& layer, const memra_moe_args& args, memra_stream stream) {
+  return RowsCall(layer, args, stream).run();
+}
+
 }  // namespace memra
 
 extern "C" {
 
 memra_status memra_moe_rows(memra_moe_layer* layer, const memra_moe_args* args,
                             memra_stream stream) {
-  if (layer == nullptr) return memra::missing_handle("layer", "memra_moe_layer_create");
-  return memra::run_on(*layer->state, [&]() -> memra::Status {
-    memra_moe_args copy;
-    MEMRA_TRY(memra::read_struct(args, "args", &copy));
-    MEMRA_TRY(memra::check_range(copy.tokens, 0, layer->rows_max_tokens(), "tokens"));
-    if (copy.tokens == 0) return MEMRA_OK;
-    MEMRA_TRY(memra::check_args(*layer, &copy));
-    return memra::RowsCall(*layer, copy, stream).run();
-  });
+  return memra::moe_entry(layer, args, MEMRA_PATH_ROWS, stream);
 }
 
 }  // extern "C"

@@ -12,10 +12,6 @@ namespace {
 // Rows of one quantisation: the grid of a GPU ends there.
 constexpr int64_t kMaxQuantizeRows = 0x7FFFFFFF;
 
-Area block(const void* begin, int64_t elements, int64_t element_bytes) {
-  return {.begin = begin, .item_bytes = static_cast<uint64_t>(elements * element_bytes)};
-}
-
 Status check_quantize(memra_q8_1_args* args) {
   MEMRA_TRY(check_dimension(args->columns, MEMRA_COLUMN_MULTIPLE, "columns"));
   MEMRA_TRY(check_dtype(args->x_dtype, "x_dtype"));
@@ -24,12 +20,9 @@ Status check_quantize(memra_q8_1_args* args) {
   MEMRA_TRY(check_pointer(args->d, 16, "d"));
   const int64_t bytes = dtype_bytes(args->x_dtype);
   MEMRA_TRY(take_row_stride(&args->x_stride, args->columns, bytes, "x_stride"));
-  const Area x{.begin = args->x,
-               .count = static_cast<uint64_t>(args->rows),
-               .stride = static_cast<uint64_t>(args->x_stride * bytes),
-               .item_bytes = static_cast<uint64_t>(args->columns * bytes)};
-  const Area q = block(args->q, args->rows * args->columns, 1);
-  const Area d = block(args->d, args->rows * (args->columns / 32), 4);
+  const Area x = rows_area(args->x, args->rows, args->x_stride, args->columns, bytes);
+  const Area q = block_area(args->q, args->rows * args->columns, 1);
+  const Area d = block_area(args->d, args->rows * (args->columns / 32), 4);
   MEMRA_TRY(check_area(x, "x", "x_stride"));
   MEMRA_TRY(check_area(q, "q"));
   MEMRA_TRY(check_area(d, "d"));
@@ -42,8 +35,8 @@ Status check_lane_major(const int8_t* q, int64_t rows, int64_t columns, const in
   MEMRA_TRY(check_dimension(columns, MEMRA_COLUMN_MULTIPLE, "columns"));
   MEMRA_TRY(check_pointer(q, 16, "q"));
   MEMRA_TRY(check_pointer(out, 16, "out"));
-  const Area from = block(q, rows * columns, 1);
-  const Area to = block(out, rows * columns, 1);
+  const Area from = block_area(q, rows * columns, 1);
+  const Area to = block_area(out, rows * columns, 1);
   MEMRA_TRY(check_area(from, "q"));
   MEMRA_TRY(check_area(to, "out"));
   return check_apart(to, "out", from, "q");
@@ -68,8 +61,8 @@ Status check_stage_data(const int8_t* q, const float* d, int64_t rows, int64_t c
   MEMRA_TRY(check_pointer(q, 16, "q"));
   MEMRA_TRY(check_pointer(d, 16, "d"));
   MEMRA_TRY(check_pointer(out.begin, 16, out_name));
-  const Area q_area = block(q, rows * columns, 1);
-  const Area d_area = block(d, rows * (columns / 32), 4);
+  const Area q_area = block_area(q, rows * columns, 1);
+  const Area d_area = block_area(d, rows * (columns / 32), 4);
   MEMRA_TRY(check_area(q_area, "q"));
   MEMRA_TRY(check_area(d_area, "d"));
   MEMRA_TRY(check_area(out, out_name, "y_stride"));
@@ -107,7 +100,7 @@ Status take_gate_up(const EngineState& state, const memra_rows_gate_up_args* cal
   MEMRA_TRY(check_activation(args->activation, args->limit, args->alpha));
   MEMRA_TRY(check_gate_up_variant(*args));
   MEMRA_TRY(check_stage_tables(args->ptrs, args->scales, args->bias));
-  const Area out = block(args->out, args->tokens * args->top_k * args->intermediate_size, 4);
+  const Area out = block_area(args->out, args->tokens * args->top_k * args->intermediate_size, 4);
   MEMRA_TRY(check_stage_data(args->q, args->d, args->tokens, args->hidden_size, out, "out"));
   if (args->variant == MEMRA_ROWS_AUTO) {
     const RowsShape shape{.hidden_size = args->hidden_size,
@@ -125,10 +118,7 @@ Status take_gate_up(const EngineState& state, const memra_rows_gate_up_args* cal
 Status check_down_output(memra_rows_down_args* args, Area* y) {
   const int64_t bytes = dtype_bytes(args->y_dtype);
   MEMRA_TRY(take_row_stride(&args->y_stride, args->hidden_size, bytes, "y_stride"));
-  *y = {.begin = args->y,
-        .count = static_cast<uint64_t>(args->tokens),
-        .stride = static_cast<uint64_t>(args->y_stride * bytes),
-        .item_bytes = static_cast<uint64_t>(args->hidden_size * bytes)};
+  *y = rows_area(args->y, args->tokens, args->y_stride, args->hidden_size, bytes);
   return MEMRA_OK;
 }
 
@@ -163,11 +153,6 @@ Status take_down(const EngineState& state, const memra_rows_down_args* caller, c
     args->variant = stage_auto(state.rows, choice.down_variant, true);
   }
   return MEMRA_OK;
-}
-
-Launch stage_launch(uint32_t flags, memra_stream stream) {
-  return {
-      .stream = stream, .chained = false, .inputs_stable = (flags & MEMRA_FLAG_INPUTS_STABLE) != 0};
 }
 
 Status probe(const EngineState& state, const memra_rows_probe_args& args, memra_stream stream) {

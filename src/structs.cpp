@@ -113,4 +113,23 @@ memra_status memra_rows_probe_args_init(memra_rows_probe_args* args, uint32_t st
   return memra::init_struct(args, struct_size, memra::kStructKind<memra_rows_probe_args>, "args");
 }
 
+memra_status memra_moe_topk_args_init(memra_moe_topk_args* args, uint32_t struct_size) {
+  return memra::init_struct(args, struct_size, memra::kStructKind<memra_moe_topk_args>, "args");
+}
+
+memra_status memra_moe_route_args_init(memra_moe_route_args* args, uint32_t struct_size) {
+  return memra::init_struct(args, struct_size, memra::kStructKind<memra_moe_route_args>, "args");
+}
+
+memra_status memra_moe_gather_f16_args_init(memra_moe_gather_f16_args* args, uint32_t struct_size) {
+  return memra::init_struct(args, struct_size, memra::kStructKind<memra_moe_gather_f16_args>,
+                            "args");
+}
+
+memra_status memra_moe_grouped_gemm_args_init(memra_moe_grouped_gemm_args* args,
+                                              uint32_t struct_size) {
+  return memra::init_struct(args, struct_size, memra::kStructKind<memra_moe_grouped_gemm_args>,
+                            "args");
+}
+
 }  // extern "C"

@@ -48,6 +48,16 @@ template <>
 inline constexpr std::size_t kNeededBytes<memra_rows_probe_args> = offsetof(memra_rows_probe_args,
                                                                             down);
 
+template <>
+inline constexpr std::size_t kNeededBytes<memra_moe_topk_args> = offsetof(memra_moe_topk_args,
+                                                                          scoring);
+template <>
+inline constexpr std::size_t kNeededBytes<memra_moe_gather_f16_args> =
+    offsetof(memra_moe_gather_f16_args, index);
+template <>
+inline constexpr std::size_t kNeededBytes<memra_moe_grouped_gemm_args> =
+    offsetof(memra_moe_grouped_gemm_args, scales);
+
 // Larger structs are not looked at: a random struct_size must not make us read far.
 inline constexpr std::size_t kLargestStruct = 4096;
 

@@ -67,10 +67,14 @@ inline std::vector<int64_t> right_variants() {
 inline const std::vector<int64_t> kWrongDtypes = {-1, 3, INT32_MAX, INT32_MIN};
 inline const std::vector<int64_t> kWrongFormats = {-1, 0, 8, 106, 108, INT32_MAX};
 
-inline Entry moe_rows_entry(World& world) {
+using MoeCall = memra_status (*)(memra_moe_layer*, const memra_moe_args*, memra_stream);
+
+// A whole layer, by the entry of one path or the one that chooses.
+inline Entry moe_entry(World& world, const char* name, MoeCall call, memra_path path,
+                       std::vector<int64_t> wrong_paths) {
   using Args = memra_moe_args;
   return {
-      "memra_moe_rows",
+      name,
       bytes_of(world.moe_args()),
       offsetof(Args, variant),
       {
@@ -96,12 +100,148 @@ inline Entry moe_rows_entry(World& world) {
            false,
            MEMRA_ERROR_WORKSPACE_TOO_SMALL},
           number32(MEMRA_FIELD(Args, variant), wrong_variants(), right_variants()),
-          number32(MEMRA_FIELD(Args, reserved), {1, -1}),
+          number32(MEMRA_FIELD(Args, path), std::move(wrong_paths), {MEMRA_PATH_AUTO, path}),
       },
       {&world.y, &world.counter},
-      [&world](const void* args) {
-        return world.finish(memra_moe_rows(world.layer, static_cast<const Args*>(args), nullptr));
+      [&world, call](const void* args) {
+        return world.finish(call(world.layer, static_cast<const Args*>(args), nullptr));
       }};
+}
+
+inline Entry moe_rows_entry(World& world) {
+  return moe_entry(world, "memra_moe_rows", memra_moe_rows, MEMRA_PATH_ROWS,
+                   {MEMRA_PATH_GROUPED, 3, -1});
+}
+inline Entry moe_grouped_entry(World& world) {
+  return moe_entry(world, "memra_moe_grouped", memra_moe_grouped, MEMRA_PATH_GROUPED,
+                   {MEMRA_PATH_ROWS, 3, -1});
+}
+inline Entry moe_either_entry(World& world) {
+  return moe_entry(world, "memra_moe", memra_moe, MEMRA_PATH_GROUPED, {3, -1, INT32_MAX});
+}
+
+inline Entry topk_entry(World& world) {
+  using Args = memra_moe_topk_args;
+  return {
+      "memra_moe_topk",
+      bytes_of(world.topk_args()),
+      offsetof(Args, scoring),
+      {
+          number32(MEMRA_FIELD(Args, logits_dtype), kWrongDtypes, {MEMRA_F16, MEMRA_BF16}),
+          pointer(MEMRA_FIELD(Args, logits), 4),
+          number64(MEMRA_FIELD(Args, logits_stride), {-1, 1, kRouted - 1, kNever, INT64_MIN},
+                   {kRouted, kRouted + 1}),
+          number64(MEMRA_FIELD(Args, tokens), {-1, int64_t{1} << 31, INT64_MAX}, {0, 1}),
+          number64(MEMRA_FIELD(Args, n_experts), {-1, 0, MEMRA_TOPK_MAX_EXPERTS + 1, INT64_MAX}),
+          // Two of the four groups hold four experts.
+          number64(MEMRA_FIELD(Args, top_k), {-1, 0, 5, MEMRA_MAX_TOP_K + 1}, {1, 4}),
+          pointer(MEMRA_FIELD(Args, topk_ids), 4),
+          pointer(MEMRA_FIELD(Args, topk_weights), 4),
+          number32(MEMRA_FIELD(Args, scoring), {-1, 2, INT32_MAX}, {MEMRA_SCORING_SIGMOID}),
+          number32(MEMRA_FIELD(Args, renormalize), {-1, 2}, {1}),
+          pointer(MEMRA_FIELD(Args, bias), 4, true),
+          number64(MEMRA_FIELD(Args, n_groups), {-1, 3, 5, MEMRA_TOPK_MAX_GROUPS + 1}, {2, 8}),
+          number64(MEMRA_FIELD(Args, top_k_groups), {-1, 0, 5, INT64_MAX}, {1, 4}),
+          number32(MEMRA_FIELD(Args, group_score), {-1, 2}, {MEMRA_GROUP_SCORE_TOP2_SUM}),
+      },
+      {&world.ids_out, &world.weights_out},
+      [&world](const void* args) {
+        return world.finish(memra_moe_topk(world.engine, static_cast<const Args*>(args), nullptr));
+      }};
+}
+
+inline Entry route_entry(World& world) {
+  using Args = memra_moe_route_args;
+  return {
+      "memra_moe_route",
+      bytes_of(world.route_args()),
+      sizeof(Args),
+      {
+          number32(MEMRA_FIELD(Args, flags), {MEMRA_FLAG_ACCUMULATE, 4, -1},
+                   {MEMRA_FLAG_INPUTS_STABLE}),
+          number64(MEMRA_FIELD(Args, tokens), {-1, int64_t{1} << 31, INT64_MAX}, {0, 1}),
+          number64(MEMRA_FIELD(Args, top_k), {-1, 0, MEMRA_MAX_TOP_K + 1, INT64_MAX}, {1}),
+          number64(MEMRA_FIELD(Args, n_experts), {-1, 0, MEMRA_MAX_DIMENSION + 1}, {5, 8}),
+          number64(MEMRA_FIELD(Args, local_expert_offset), {-1, 4, INT64_MAX, INT64_MIN}, {0, 3}),
+          number64(MEMRA_FIELD(Args, n_local_experts), {-1, 5, INT64_MAX, INT64_MIN}, {0, 1, 4}),
+          pointer(MEMRA_FIELD(Args, topk_ids), 4),
+          pointer(MEMRA_FIELD(Args, expert_ptrs), 8, true),
+          pointer(MEMRA_FIELD(Args, n_active), 4),
+          pointer(MEMRA_FIELD(Args, active_experts), 4),
+          pointer(MEMRA_FIELD(Args, offsets), 4),
+          pointer(MEMRA_FIELD(Args, pair_order), 4),
+          pointer(MEMRA_FIELD(Args, inverse), 4, true),
+          pointer(MEMRA_FIELD(Args, invalid_ids), 8, true),
+          pointer(MEMRA_FIELD(Args, workspace), 256),
+          {MEMRA_FIELD(Args, workspace_bytes),
+           FieldType::kInt64,
+           {0, 1},
+           {-1, 64 * 1024},
+           1,
+           false,
+           MEMRA_ERROR_WORKSPACE_TOO_SMALL},
+      },
+      {&world.n_active_out, &world.active_out, &world.offsets_out, &world.order_out,
+       &world.inverse_out, &world.counter},
+      [&world](const void* args) {
+        return world.finish(memra_moe_route(world.engine, static_cast<const Args*>(args), nullptr));
+      }};
+}
+
+inline Entry gather_entry(World& world) {
+  using Args = memra_moe_gather_f16_args;
+  return {"memra_moe_gather_f16",
+          bytes_of(world.gather_args()),
+          offsetof(Args, index),
+          {
+              number32(MEMRA_FIELD(Args, x_dtype), kWrongDtypes, {MEMRA_F16, MEMRA_BF16}),
+              pointer(MEMRA_FIELD(Args, x), 16),
+              number64(MEMRA_FIELD(Args, x_stride), {-1, 64, 130, kNever}, {kHidden}),
+              number64(MEMRA_FIELD(Args, source_rows), {-1, int64_t{1} << 31, INT64_MAX}, {0, 1}),
+              number64(MEMRA_FIELD(Args, rows), {-1, int64_t{1} << 31, INT64_MAX}, {0, 1}),
+              dimension(MEMRA_FIELD(Args, columns), 64, {64}),
+              pointer(MEMRA_FIELD(Args, z), 128),
+              pointer(MEMRA_FIELD(Args, zs), 4),
+              pointer(MEMRA_FIELD(Args, index), 4),
+              number64(MEMRA_FIELD(Args, top_k), {-1, MEMRA_MAX_TOP_K + 1, INT64_MAX}, {0, 1}),
+              pointer(MEMRA_FIELD(Args, row_count), 4, true),
+          },
+          {&world.z_out, &world.zs_out},
+          [&world](const void* args) {
+            return world.finish(
+                memra_moe_gather_f16(world.engine, static_cast<const Args*>(args), nullptr));
+          }};
+}
+
+inline Entry gemm_entry(World& world) {
+  using Args = memra_moe_grouped_gemm_args;
+  return {"memra_moe_grouped_gemm",
+          bytes_of(world.gemm_args()),
+          offsetof(Args, scales),
+          {
+              number32(MEMRA_FIELD(Args, flags), {MEMRA_FLAG_ACCUMULATE, 4, -1},
+                       {MEMRA_FLAG_INPUTS_STABLE}),
+              number64(MEMRA_FIELD(Args, rows), {-1, int64_t{1} << 31, INT64_MAX}, {0, 1}),
+              dimension(MEMRA_FIELD(Args, columns), 64, {64}),
+              dimension(MEMRA_FIELD(Args, outputs), 64),
+              number64(MEMRA_FIELD(Args, n_experts), {-1, 0, MEMRA_MAX_DIMENSION + 1}, {1}),
+              number32(MEMRA_FIELD(Args, format), kWrongFormats, {MEMRA_NVFP4}),
+              number32(MEMRA_FIELD(Args, plane), {-1, 3, INT32_MAX}, {0, 2}),
+              pointer(MEMRA_FIELD(Args, ptrs), 8),
+              pointer(MEMRA_FIELD(Args, n_active), 4),
+              pointer(MEMRA_FIELD(Args, active_experts), 4),
+              pointer(MEMRA_FIELD(Args, offsets), 4),
+              pointer(MEMRA_FIELD(Args, z), 128),
+              pointer(MEMRA_FIELD(Args, zs), 4),
+              pointer(MEMRA_FIELD(Args, out), 16),
+              pointer(MEMRA_FIELD(Args, scales), 4, true),
+              pointer(MEMRA_FIELD(Args, bias), 8, true),
+          },
+          {&world.act},
+          [&world](const void* args) {
+            return world.finish(
+                memra_moe_grouped_gemm(world.engine, static_cast<const Args*>(args), nullptr));
+          }};
 }
 
 inline Entry q8_entry(World& world) {
@@ -474,9 +614,10 @@ inline Entry engine_entry(World& world) {
 inline std::vector<Entry> all_entries(World& world) {
   std::vector<Entry> entries;
   for (const auto& make :
-       {moe_rows_entry, q8_entry, gate_up_entry, down_entry, probe_gate_up_entry, probe_down_entry,
-        repack_entry, in_place_entry, import_entry, quantize_entry, dequantize_entry, layer_entry,
-        bank_entry, engine_entry}) {
+       {moe_rows_entry,      moe_grouped_entry, moe_either_entry, topk_entry,     route_entry,
+        gather_entry,        gemm_entry,        q8_entry,         gate_up_entry,  down_entry,
+        probe_gate_up_entry, probe_down_entry,  repack_entry,     in_place_entry, import_entry,
+        quantize_entry,      dequantize_entry,  layer_entry,      bank_entry,     engine_entry}) {
     entries.push_back(make(world));
   }
   return entries;

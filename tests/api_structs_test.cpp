@@ -57,7 +57,7 @@ TEST(ApiStructs, MissingFieldsCountAsZero) {
   memra_moe_args args = world.moe_args();
   args.struct_size = offsetof(memra_moe_args, variant);
   args.variant = 0xFFFFFFFFu;
-  args.reserved = -1;
+  args.path = -1;
   EXPECT_EQ(world.finish(memra_moe_rows(world.layer, &args, nullptr)), MEMRA_OK)
       << memra_last_error();
 }
@@ -100,6 +100,10 @@ TEST(ApiStructs, InitFunctions) {
   check_init(memra_rows_gate_up_args_init, "rows_gate_up_args");
   check_init(memra_rows_down_args_init, "rows_down_args");
   check_init(memra_rows_probe_args_init, "rows_probe_args");
+  check_init(memra_moe_topk_args_init, "moe_topk_args");
+  check_init(memra_moe_route_args_init, "moe_route_args");
+  check_init(memra_moe_gather_f16_args_init, "moe_gather_f16_args");
+  check_init(memra_moe_grouped_gemm_args_init, "moe_grouped_gemm_args");
 }
 
 // Structs that the library fills: no byte beyond the caller's struct_size is written.
@@ -159,11 +163,16 @@ TEST(ApiStructs, InitialisersAgree) {
 // The ABI of the first release. A struct may grow at its end; these numbers never change.
 TEST(ApiStructs, LayoutOfTheFirstRelease) {
   EXPECT_EQ(offsetof(memra_engine_options, log_user), 40u);
-  EXPECT_EQ(offsetof(memra_moe_args, reserved), 116u);
+  EXPECT_EQ(offsetof(memra_moe_args, path), 116u);
   EXPECT_EQ(offsetof(memra_moe_layer_desc, down), 88u);
   EXPECT_EQ(offsetof(memra_bank, bias), 40u);
   EXPECT_EQ(offsetof(memra_rows_gate_up_args, out), 112u);
   EXPECT_EQ(offsetof(memra_rows_down_args, y_stride), 112u);
+  EXPECT_EQ(offsetof(memra_moe_topk_args, scaling_factor), 100u);
+  EXPECT_EQ(offsetof(memra_moe_route_args, workspace_bytes), 120u);
+  EXPECT_EQ(offsetof(memra_moe_gather_f16_args, row_count), 80u);
+  EXPECT_EQ(offsetof(memra_moe_grouped_gemm_args, bias), 112u);
+  EXPECT_EQ(offsetof(memra_moe_layer_properties, grouped_min_tokens), 1512u);
 }
 
 }  // namespace

@@ -103,6 +103,7 @@ inline constexpr int64_t kTopK = 2;
 inline constexpr int64_t kTokens = 3;
 inline constexpr int64_t kPairs = kTokens * kTopK;
 inline constexpr int64_t kMaxTokens = 8;
+inline constexpr int64_t kRouted = 8;  // experts of the router's own call
 inline constexpr int64_t kSlabBytes = kHidden * kIntermediate * 9 / 16;
 // Room in every table beyond what the calls need.
 inline constexpr int64_t kRoom = 64;
@@ -125,6 +126,10 @@ class World {
     for (std::size_t i = 0; i < bias_table.size() / sizeof(void*); ++i) {
       bias_table.as<const float*>()[i] = bias_rows.as<float>();
     }
+    ones.fill<int32_t>([](std::size_t) { return 1; });
+    pairs.fill<int32_t>([](std::size_t) { return static_cast<int32_t>(kPairs); });
+    group_offsets.fill<int32_t>(
+        [](std::size_t i) { return i == 0 ? 0 : static_cast<int32_t>(kPairs); });
     const memra_moe_layer_desc desc = layer_desc();
     ok_ = ok_ && memra_moe_layer_create(engine, &desc, &layer) == MEMRA_OK;
   }
@@ -223,6 +228,72 @@ class World {
     return args;
   }
 
+  memra_moe_topk_args topk_args() {
+    memra_moe_topk_args args = MEMRA_MOE_TOPK_ARGS_INIT;
+    args.logits = x.as();
+    args.tokens = kTokens;
+    args.n_experts = kRouted;
+    args.top_k = kTopK;
+    args.topk_ids = ids_out.as<int32_t>();
+    args.topk_weights = weights_out.as<float>();
+    args.bias = scales.as<float>();
+    args.n_groups = 4;
+    args.top_k_groups = 2;
+    return args;
+  }
+
+  memra_moe_route_args route_args() {
+    memra_moe_route_args args = MEMRA_MOE_ROUTE_ARGS_INIT;
+    args.tokens = kTokens;
+    args.top_k = kTopK;
+    args.n_experts = kExperts;
+    args.topk_ids = ids.as<int32_t>();
+    args.expert_ptrs = slab_table.as<const void*>();
+    args.n_active = n_active_out.as<int32_t>();
+    args.active_experts = active_out.as<int32_t>();
+    args.offsets = offsets_out.as<int32_t>();
+    args.pair_order = order_out.as<int32_t>();
+    args.inverse = inverse_out.as<int32_t>();
+    args.invalid_ids = counter.as<uint64_t>();
+    args.workspace = workspace.as();
+    args.workspace_bytes = 4096;
+    return args;
+  }
+
+  memra_moe_gather_f16_args gather_args() {
+    memra_moe_gather_f16_args args = MEMRA_MOE_GATHER_F16_ARGS_INIT;
+    args.x = x.as();
+    args.source_rows = kTokens;
+    args.rows = kPairs;
+    args.columns = kHidden;
+    args.z = z_out.as();
+    args.zs = zs_out.as<float>();
+    args.index = order.as<int32_t>();
+    args.top_k = kTopK;
+    args.row_count = pairs.as<int32_t>();
+    return args;
+  }
+
+  memra_moe_grouped_gemm_args gemm_args() {
+    memra_moe_grouped_gemm_args args = MEMRA_MOE_GROUPED_GEMM_ARGS_INIT;
+    args.rows = kPairs;
+    args.columns = kHidden;
+    args.outputs = kIntermediate;
+    args.n_experts = kExperts;
+    args.format = format_;
+    args.plane = 1;
+    args.ptrs = slab_table.as<const void*>();
+    args.n_active = ones.as<int32_t>();
+    args.active_experts = ids.as<int32_t>();
+    args.offsets = group_offsets.as<int32_t>();
+    args.z = q.as();
+    args.zs = scales.as<float>();
+    args.out = act.as<float>();
+    args.scales = scales.as<float>();
+    args.bias = bias_table.as<const float*>();
+    return args;
+  }
+
   memra_repack_args repack_args() {
     memra_repack_args args = MEMRA_REPACK_ARGS_INIT;
     args.rows = kIntermediate;
@@ -302,7 +373,10 @@ class World {
   Memory bias_rows{kHidden * sizeof(float), 0};
   Memory bias_table{(3 * kPairs + kRoom) * sizeof(void*), 0};
   Memory x{kTokens * kHidden * sizeof(float), 0x3C};
-  Memory q{kPairs * kHidden, 0x11};
+  Memory q{kPairs * kHidden * 2, 0x11};  // int8, or f16
+  Memory ones{kRoom * sizeof(int32_t), 0};
+  Memory pairs{kRoom * sizeof(int32_t), 0};
+  Memory group_offsets{(kExperts + 1 + kRoom) * sizeof(int32_t), 0};
   Memory floats{kExperts * kHidden * kIntermediate * sizeof(float), 0x3C};
   Memory workspace{64 * 1024, 0};
   Memory in_place{kExperts * kSlabBytes, 0x38};
@@ -312,6 +386,15 @@ class World {
   Memory q_out{kTokens * kHidden, Memory::kPoison};
   Memory d_out{kTokens * kHidden / 32 * sizeof(float), Memory::kPoison};
   Memory act{kPairs * kIntermediate * sizeof(float), Memory::kPoison};
+  Memory ids_out{kTokens * 4 * sizeof(int32_t), Memory::kPoison};
+  Memory weights_out{kTokens * 4 * sizeof(float), Memory::kPoison};
+  Memory n_active_out{sizeof(int32_t), Memory::kPoison};
+  Memory active_out{kRouted * sizeof(int32_t), Memory::kPoison};
+  Memory offsets_out{(kRouted + 1) * sizeof(int32_t), Memory::kPoison};
+  Memory order_out{kPairs * sizeof(int32_t), Memory::kPoison};
+  Memory inverse_out{kPairs * sizeof(int32_t), Memory::kPoison};
+  Memory z_out{kPairs * kHidden * 2, Memory::kPoison};
+  Memory zs_out{kPairs * sizeof(float), Memory::kPoison};
   Memory bank_out{kExperts * kSlabBytes, Memory::kPoison};
   Memory report{sizeof(memra_weight_report), Memory::kPoison};
   Memory scales_out{kExperts * sizeof(float), Memory::kPoison};

@@ -2,12 +2,14 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "cpu/event.h"
+#include "cpu/grouped.h"
 #include "cpu/machine.h"
 #include "cpu/rows.h"
 #include "cpu/rows_paths.h"
@@ -26,6 +28,12 @@ void copy_text(char (&to)[kSize], std::string_view text) {
   text = text.substr(0, kSize - 1);
   std::memset(to, 0, kSize);
   std::memcpy(to, text.data(), text.size());
+}
+
+// Grouped decodes weights once for kTileTokens tokens, rows for four at a time.
+int64_t grouped_min_tokens(const GroupedShape& shape) {
+  constexpr int64_t kPairsPerExpert = 32;
+  return std::max<int64_t>(1, kPairsPerExpert * shape.n_experts / shape.top_k);
 }
 
 }  // namespace
@@ -307,6 +315,52 @@ Status CpuBackend::rows_probe_down(memra_probe_arm arm, const memra_rows_down_ar
   const DotsFunctions& dots = probe_dots(arm);
   return enqueue(launch.stream, [args, &kernels, &dots](const TaskContext& context) {
     cpu::rows_down(args, kernels, dots, context.pool);
+  });
+}
+
+// ---- Routing and grouped ----
+
+Status CpuBackend::topk(const memra_moe_topk_args& args, const Launch& launch) {
+  return enqueue(launch.stream, [args, &kernels = kernels_](const TaskContext& context) {
+    cpu::topk(args, kernels.grouped, context.pool);
+  });
+}
+
+Status CpuBackend::route_workspace(int64_t, int64_t n_local_experts, uint64_t* bytes) const {
+  *bytes = cpu::route_workspace(n_local_experts);
+  return MEMRA_OK;
+}
+
+Status CpuBackend::route(const memra_moe_route_args& args, const Launch& launch) {
+  return enqueue(launch.stream, [args](const TaskContext&) { cpu::route(args); });
+}
+
+Status CpuBackend::gather_f16(const memra_moe_gather_f16_args& args, const Launch& launch) {
+  return enqueue(launch.stream, [args, &kernels = kernels_](const TaskContext& context) {
+    cpu::gather_f16(args, kernels.grouped, context.pool);
+  });
+}
+
+Status CpuBackend::grouped_gemm(const memra_moe_grouped_gemm_args& args, const Launch& launch) {
+  return enqueue(launch.stream, [args, &kernels = kernels_](const TaskContext& context) {
+    cpu::grouped_gemm(args, kernels.grouped, context.pool);
+  });
+}
+
+bool CpuBackend::plan_grouped(const GroupedShape& shape, GroupedPlan* plan) const {
+  *plan = {.min_tokens = grouped_min_tokens(shape),
+           .gate_up_kernel = kernels_.grouped.name,
+           .down_kernel = kernels_.grouped.name};
+  return true;
+}
+
+uint64_t CpuBackend::grouped_workspace(const GroupedShape& shape, int64_t tokens) const {
+  return cpu::grouped_workspace(shape, tokens);
+}
+
+Status CpuBackend::grouped_layer(const GroupedLayerArgs& args, const Launch& launch) {
+  return enqueue(launch.stream, [args, &kernels = kernels_](const TaskContext& context) {
+    cpu::grouped_layer(args, kernels, context.pool);
   });
 }
 

@@ -62,6 +62,15 @@ class CpuBackend final : public Backend {
   Status rows_probe_down(memra_probe_arm arm, const memra_rows_down_args& args,
                          const Launch& launch) override;
 
+  Status topk(const memra_moe_topk_args& args, const Launch& launch) override;
+  Status route_workspace(int64_t n_pairs, int64_t n_local_experts, uint64_t* bytes) const override;
+  Status route(const memra_moe_route_args& args, const Launch& launch) override;
+  Status gather_f16(const memra_moe_gather_f16_args& args, const Launch& launch) override;
+  Status grouped_gemm(const memra_moe_grouped_gemm_args& args, const Launch& launch) override;
+  bool plan_grouped(const GroupedShape& shape, GroupedPlan* plan) const override;
+  uint64_t grouped_workspace(const GroupedShape& shape, int64_t tokens) const override;
+  Status grouped_layer(const GroupedLayerArgs& args, const Launch& launch) override;
+
  private:
   CpuBackend(std::shared_ptr<Core> core, const RowsKernels& kernels);
   Status enqueue(memra_stream stream, Task task);

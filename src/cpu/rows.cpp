@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "numerics/half.h"
+#include "cpu/typed_run.h"
 #include "numerics/nvfp4_layout.h"
 
 namespace memra::cpu {
@@ -125,32 +125,6 @@ class GateUp {
   const std::int64_t n_pairs_, rows_per_unit_, units_per_pair_;
   const bool ordered_;
 };
-
-template <class Type>
-void load_run(const void* y, std::int64_t index, float* values, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    values[i] = nv::load_as_f32<Type>(y, index + i);
-}
-
-template <class Type>
-void store_run(void* y, std::int64_t index, const float* values, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    nv::store_from_f32<Type>(y, index + i, values[i]);
-}
-
-void load_run(memra_dtype dtype, const void* y, std::int64_t index, float* values,
-              std::int64_t count) {
-  if (dtype == MEMRA_F32) return load_run<nv::F32>(y, index, values, count);
-  if (dtype == MEMRA_F16) return load_run<nv::F16>(y, index, values, count);
-  load_run<nv::Bf16>(y, index, values, count);
-}
-
-void store_run(memra_dtype dtype, void* y, std::int64_t index, const float* values,
-               std::int64_t count) {
-  if (dtype == MEMRA_F32) return store_run<nv::F32>(y, index, values, count);
-  if (dtype == MEMRA_F16) return store_run<nv::F16>(y, index, values, count);
-  store_run<nv::Bf16>(y, index, values, count);
-}
 
 // Rule 6 for the tokens and rows of a unit of work.
 class Down {

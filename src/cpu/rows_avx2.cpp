@@ -1,5 +1,7 @@
 // The rows kernels for AVX2, FMA and F16C.
 
+#include "cpu/grouped_256.h"
+#include "cpu/grouped_simd.h"
 #include "cpu/rows_simd.h"
 #include "cpu/simd_256.h"
 
@@ -29,10 +31,12 @@ struct Avx2 : Simd256<Avx2> {
   }
 };
 
+struct GroupedAvx2 : Grouped256<GroupedAvx2> {};
+
 }  // namespace
 
-constexpr RowsKernels kAvx2Kernels =
-    make_kernels<Avx2>("avx2", "cpu_rows_v1_avx2", "cpu_rows_v2_avx2",
-                       "cpu_rows_v2_lane_major_avx2", "cpu_rows_mixed_avx2");
+constexpr RowsKernels kAvx2Kernels = make_kernels<Avx2>(
+    "avx2", "cpu_rows_v1_avx2", "cpu_rows_v2_avx2", "cpu_rows_v2_lane_major_avx2",
+    "cpu_rows_mixed_avx2", make_grouped<GroupedAvx2>("cpu_grouped_avx2"));
 
 }  // namespace memra::cpu

@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include "cpu/grouped_256.h"
+#include "cpu/grouped_simd.h"
 #include "cpu/rows_simd.h"
 #include "cpu/simd_256.h"
 
@@ -137,10 +139,28 @@ struct Avx512Vnni {
   }
 };
 
+struct GroupedAvx512 {
+  using Floats = __m512;
+  static constexpr std::int64_t kLanes = 16;
+  static constexpr std::int64_t kVectors = 2;
+  static constexpr std::int64_t kTokens = 12;
+
+  static MEMRA_HD Floats load(const float* p) { return _mm512_load_ps(p); }
+  static MEMRA_HD void store(float* p, Floats a) { _mm512_store_ps(p, a); }
+  static MEMRA_HD Floats all(float x) { return _mm512_set1_ps(x); }
+  static MEMRA_HD Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+  template <std::int64_t kPanel>
+  static MEMRA_HD void decode(const std::uint8_t* codes, std::int64_t step, const float* scales,
+                              float* panel) {
+    decode_half<kPanel>(codes, step, scales, panel);
+  }
+};
+
 }  // namespace
 
 constexpr RowsKernels kAvx512VnniKernels =
     make_kernels<Avx512Vnni>("avx512-vnni", "cpu_rows_v1_avx512_vnni", "cpu_rows_v2_avx512_vnni",
-                             "cpu_rows_v2_lane_major_avx512_vnni", "cpu_rows_mixed_avx512_vnni");
+                             "cpu_rows_v2_lane_major_avx512_vnni", "cpu_rows_mixed_avx512_vnni",
+                             make_grouped<GroupedAvx512>("cpu_grouped_avx512"));
 
 }  // namespace memra::cpu

@@ -2,6 +2,8 @@
 // AVX-512's VNNI instead they are the same but for the encoding of one instruction: so tests can
 // run them elsewhere.
 
+#include "cpu/grouped_256.h"
+#include "cpu/grouped_simd.h"
 #include "cpu/rows_simd.h"
 #include "cpu/simd_256.h"
 
@@ -36,14 +38,16 @@ struct AvxVnni : Simd256<AvxVnni> {
   }
 };
 
+struct GroupedAvxVnni : Grouped256<GroupedAvxVnni> {};
+
 }  // namespace
 
 #if !defined(MEMRA_CPU_AVX_VNNI_NAME)
 #define MEMRA_CPU_AVX_VNNI_NAME kAvxVnniKernels
 #endif
 extern const RowsKernels MEMRA_CPU_AVX_VNNI_NAME;
-constexpr RowsKernels MEMRA_CPU_AVX_VNNI_NAME =
-    make_kernels<AvxVnni>("avx-vnni", "cpu_rows_v1_avx_vnni", "cpu_rows_v2_avx_vnni",
-                          "cpu_rows_v2_lane_major_avx_vnni", "cpu_rows_mixed_avx_vnni");
+constexpr RowsKernels MEMRA_CPU_AVX_VNNI_NAME = make_kernels<AvxVnni>(
+    "avx-vnni", "cpu_rows_v1_avx_vnni", "cpu_rows_v2_avx_vnni", "cpu_rows_v2_lane_major_avx_vnni",
+    "cpu_rows_mixed_avx_vnni", make_grouped<GroupedAvxVnni>("cpu_grouped_avx_vnni"));
 
 }  // namespace memra::cpu

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "cpu/grouped_kernels.h"
 #include "memra.h"
 #include "numerics/platform.h"
 
@@ -92,6 +93,8 @@ struct RowsKernels {
   void (*add_slot)(const SlotRun& run);
   void (*quantize)(const QuantizeRun& run);
   void (*read)(const void* begin, std::uint64_t bytes);  // a plain read, 16-byte alignment
+
+  GroupedKernels grouped;
 };
 
 // The CPU's lane-major order: a group's activations that meet the low nibbles of its 16 code bytes,

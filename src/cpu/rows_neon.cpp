@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "cpu/grouped_simd.h"
 #include "cpu/rows_simd.h"
 
 namespace memra::cpu {
@@ -134,10 +135,27 @@ struct Neon {
   }
 };
 
+struct GroupedNeon {
+  using Floats = float32x4_t;
+  static constexpr std::int64_t kLanes = 4;
+  static constexpr std::int64_t kVectors = 2;
+  static constexpr std::int64_t kTokens = 8;
+
+  static MEMRA_HD Floats load(const float* p) { return vld1q_f32(p); }
+  static MEMRA_HD void store(float* p, Floats a) { vst1q_f32(p, a); }
+  static MEMRA_HD Floats all(float x) { return vdupq_n_f32(x); }
+  static MEMRA_HD Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+  template <std::int64_t kPanel>
+  static MEMRA_HD void decode(const std::uint8_t* codes, std::int64_t step, const float* scales,
+                              float* panel) {
+    decode_half_plainly<kPanel>(codes, step, scales, panel);
+  }
+};
+
 }  // namespace
 
-constexpr RowsKernels kNeonKernels =
-    make_kernels<Neon>("neon", "cpu_rows_v1_neon", "cpu_rows_v2_neon",
-                       "cpu_rows_v2_lane_major_neon", "cpu_rows_mixed_neon");
+constexpr RowsKernels kNeonKernels = make_kernels<Neon>(
+    "neon", "cpu_rows_v1_neon", "cpu_rows_v2_neon", "cpu_rows_v2_lane_major_neon",
+    "cpu_rows_mixed_neon", make_grouped<GroupedNeon>("cpu_grouped_neon"));
 
 }  // namespace memra::cpu

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/grouped_simd.h"
 #include "cpu/rows_common.h"
 #include "cpu/rows_kernels.h"
 #include "cpu/slab_access.h"
@@ -109,6 +110,41 @@ void read(const void* begin, std::uint64_t bytes) {
   asm volatile("" : : "r"(sum) : "memory");
 }
 
+struct GroupedPortable {
+  struct Floats {
+    float v[8];
+  };
+  static constexpr std::int64_t kLanes = 8;
+  static constexpr std::int64_t kVectors = 1;
+  static constexpr std::int64_t kTokens = 4;
+
+  template <class Value>
+  static Floats make(const Value& value) {
+    Floats result;
+    for (int i = 0; i < 8; ++i)
+      result.v[i] = value(i);
+    return result;
+  }
+  static Floats load(const float* p) {
+    return make([&](int i) { return p[i]; });
+  }
+  static void store(float* p, const Floats& a) {
+    for (int i = 0; i < 8; ++i)
+      p[i] = a.v[i];
+  }
+  static Floats all(float x) {
+    return make([&](int) { return x; });
+  }
+  static Floats fma(const Floats& a, const Floats& b, const Floats& c) {
+    return make([&](int i) { return numerics::fma(a.v[i], b.v[i], c.v[i]); });
+  }
+  template <std::int64_t kPanel>
+  static void decode(const std::uint8_t* codes, std::int64_t step, const float* scales,
+                     float* panel) {
+    decode_half_plainly<kPanel>(codes, step, scales, panel);
+  }
+};
+
 }  // namespace
 
 constexpr RowsKernels kPortableKernels = {
@@ -126,6 +162,7 @@ constexpr RowsKernels kPortableKernels = {
     add_slot,
     quantize,
     read,
+    make_grouped<GroupedPortable>("cpu_grouped_portable"),
 };
 
 }  // namespace memra::cpu

@@ -426,7 +426,8 @@ void read(const void* begin, std::uint64_t bytes) {
 // Names: of the instruction set, then of the kernels.
 template <class Simd>
 constexpr RowsKernels make_kernels(const char* simd, const char* v1, const char* v2,
-                                   const char* v2_lane_major, const char* mixed) {
+                                   const char* v2_lane_major, const char* mixed,
+                                   const GroupedKernels& grouped) {
   return {
       simd,
       v1,
@@ -441,7 +442,8 @@ constexpr RowsKernels make_kernels(const char* simd, const char* v1, const char*
       finish_gate_up<Simd>,
       add_slot<Simd>,
       quantize<Simd>,
-      read<Simd>};
+      read<Simd>,
+      grouped};
 }
 
 }  // namespace memra::cpu
