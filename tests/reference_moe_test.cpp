@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reference/compare.h"
+#include "reference/exact.h"
 #include "reference/generate.h"
 #include "reference/moe.h"
 
@@ -35,11 +36,6 @@ std::vector<float> y_row(const MoeProblem& problem, const MoeResult& result, std
 
 // ---- Against f64 ----
 
-double exact_weight(const Slab& slab, std::int64_t row, std::int64_t col) {
-  return static_cast<double>(e2m1_value(get_code(slab, row, col))) *
-         static_cast<double>(ue4m3_value(get_scale(slab, row, col)));
-}
-
 double exact_dot(const Slab& slab, std::int64_t row, const QuantizedRows& x, std::int64_t x_row) {
   double sum = 0;
   for (std::int64_t col = 0; col < slab.cols; ++col) {
@@ -47,26 +43,6 @@ double exact_dot(const Slab& slab, std::int64_t row, const QuantizedRows& x, std
            static_cast<double>(x.d[at((x_row * x.cols + col) / 32)]);
   }
   return sum;
-}
-
-double exact_activation(const ActivationParams& params, double g, double u) {
-  const double limit = params.limit;
-  const auto sigmoid = [](double z) { return 1 / (1 + std::exp(-z)); };
-  switch (params.kind) {
-    case Activation::kSwiglu:
-      break;
-    case Activation::kSwigluPreclamp:
-      g = std::min(g, limit);
-      u = std::clamp(u, -limit, limit);
-      break;
-    case Activation::kSwigluPostclamp:
-      return std::min(g * sigmoid(g), limit) * std::clamp(u, -limit, limit);
-    case Activation::kSwigluOai:
-      g = std::min(g, limit);
-      u = std::clamp(u, -limit, limit);
-      return (u + 1) * g * sigmoid(static_cast<double>(params.alpha) * g);
-  }
-  return g * sigmoid(g) * u;
 }
 
 double bias_of(const Bank& bank, std::int64_t local, std::int64_t row) {

@@ -1,6 +1,7 @@
 #include "conformance/device_problem.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "conformance/banks.h"
@@ -198,14 +199,19 @@ memra_moe_args DeviceProblem::args(const Call& call) const {
   args.expert_scales = table_scales_.buffer().as<float>();
   args.invalid_ids = counter_.as<std::uint64_t>();
   args.workspace = workspace_.data();
-  require(memra_moe_workspace_size(layer_, args.tokens, &args.workspace_bytes));
+  const auto workspace_size = call.path == MEMRA_PATH_ROWS      ? memra_moe_rows_workspace_size
+                              : call.path == MEMRA_PATH_GROUPED ? memra_moe_grouped_workspace_size
+                                                                : memra_moe_workspace_size;
+  require(workspace_size(layer_, args.tokens, &args.workspace_bytes));
   args.variant = call.variant;
   return args;
 }
 
 memra_status DeviceProblem::enqueue(const Call& call, memra_stream stream) const {
   const memra_moe_args call_args = args(call);
-  return memra_moe_rows(layer_, &call_args, stream);
+  if (call.path == MEMRA_PATH_ROWS) return memra_moe_rows(layer_, &call_args, stream);
+  if (call.path == MEMRA_PATH_GROUPED) return memra_moe_grouped(layer_, &call_args, stream);
+  return memra_moe(layer_, &call_args, stream);
 }
 
 void DeviceProblem::reset() const {
@@ -258,6 +264,48 @@ std::uint64_t DeviceProblem::expected_count(const Call& call) const {
 
 ::testing::AssertionResult DeviceProblem::check(const Call& call, const MoeResult& expected) const {
   if (auto result = check_y(call, expected); !result) return result;
+  return check_surroundings(call);
+}
+
+::testing::AssertionResult DeviceProblem::check_close(const Call& call,
+                                                      const std::vector<double>& exact) const {
+  const std::int64_t hidden = problem_.hidden;
+  const Bytes bytes = y();
+  const std::vector<float> actual =
+      reference::widen(bytes, problem_.y_dtype, problem_.tokens, hidden, problem_.y_stride);
+  // What the type's own rounding adds to the path's 1e-3.
+  const double limit = problem_.y_dtype == reference::DType::kF32   ? 1e-3
+                       : problem_.y_dtype == reference::DType::kF16 ? 1.1e-3
+                                                                    : 2.5e-3;
+  Bytes expected_bytes = problem_.y_initial;
+  std::vector<double> finite_expected;
+  std::vector<float> finite_actual;
+  for (std::int64_t token = call.first; token < call.first + tokens_of(call); ++token) {
+    const bool is_nan = std::isnan(exact[static_cast<std::size_t>(token * hidden)]);
+    for (std::int64_t i = token * hidden; i < (token + 1) * hidden; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      if (std::isnan(actual[index]) != is_nan) {
+        return ::testing::AssertionFailure()
+               << "y: token " << token << ", column " << i - token * hidden << " is "
+               << actual[index] << ", expected " << exact[index];
+      }
+      reference::store(expected_bytes, problem_.y_dtype, token * problem_.y_stride + i % hidden,
+                       actual[index]);
+      if (is_nan) continue;
+      finite_expected.push_back(exact[index]);
+      finite_actual.push_back(actual[index]);
+    }
+  }
+  // Beyond the call's rows, and between them, y is as it was; a NaN is the canonical one.
+  if (bytes != expected_bytes) {
+    return ::testing::AssertionFailure() << "y was written outside its rows, or NaNs are not alike";
+  }
+  const reference::Closeness close = reference::closeness(finite_expected, finite_actual, hidden);
+  if (!(close.relative_l2 <= limit)) return ::testing::AssertionFailure() << "y: " << close.text();
+  return check_surroundings(call);
+}
+
+::testing::AssertionResult DeviceProblem::check_surroundings(const Call& call) const {
   if (const std::uint64_t counted = counted_since_reset(); counted != expected_count(call)) {
     return ::testing::AssertionFailure()
            << counted << " added to invalid_ids, expected " << expected_count(call);

@@ -1,5 +1,4 @@
-// A problem in an engine's memory: its layer, and calls of memra_moe_rows held against the
-// reference.
+// A problem in an engine's memory: its layer, and calls of it held against the reference.
 #pragma once
 
 #include <map>
@@ -30,6 +29,8 @@ struct Call {
   bool inputs_stable = false;
   std::int64_t first = 0;    // token
   std::int64_t tokens = -1;  // -1: all from the first on
+  // ROWS and GROUPED call the entry of that path, AUTO memra_moe.
+  memra_path path = MEMRA_PATH_ROWS;
 };
 
 // "AUTO", "ILP|PACK", ...
@@ -62,6 +63,8 @@ class DeviceProblem {
   // y, its gaps, the counter, the workspace beyond what was asked for, and guard bands, after one
   // call since reset().
   ::testing::AssertionResult check(const Call& call, const reference::MoeResult& expected) const;
+  // The same for the grouped path, whose bits are its own: y [tokens, hidden] of the whole problem.
+  ::testing::AssertionResult check_close(const Call& call, const std::vector<double>& exact) const;
   // What calls have added to *invalid_ids.
   std::uint64_t counted_since_reset() const;
   // No output of a call has been written since reset().
@@ -100,6 +103,8 @@ class DeviceProblem {
   void upload_tables();
   void create_layer();
   ::testing::AssertionResult check_y(const Call& call, const reference::MoeResult& expected) const;
+  // All that a call may write but y.
+  ::testing::AssertionResult check_surroundings(const Call& call) const;
   std::uint64_t expected_count(const Call& call) const;
 
   Engine& engine_;
