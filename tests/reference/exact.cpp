@@ -30,6 +30,7 @@ class ExactSlabs {
   std::map<const Slab*, std::vector<double>> decoded_;
 };
 
+// One row of x.
 std::vector<double> product(const std::vector<double>& weights, std::span<const double> x) {
   std::vector<double> result(weights.size() / x.size(), 0.0);
   for (std::size_t row = 0; row < result.size(); ++row) {
@@ -80,7 +81,13 @@ double exact_activation(const ActivationParams& params, double g, double u) {
 
 std::vector<double> exact_product(const Slab& slab, std::span<const double> x) {
   ExactSlabs slabs;
-  return product(slabs[&slab], x);
+  const std::vector<double>& weights = slabs[&slab];
+  std::vector<double> result;
+  for (std::size_t begin = 0; begin < x.size(); begin += at(slab.cols)) {
+    const std::vector<double> row = product(weights, x.subspan(begin, at(slab.cols)));
+    result.insert(result.end(), row.begin(), row.end());
+  }
+  return result;
 }
 
 std::vector<double> moe_exact(const MoeProblem& problem) {

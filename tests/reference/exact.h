@@ -12,7 +12,7 @@ namespace memra::reference {
 double exact_weight(const Slab& slab, std::int64_t row, std::int64_t col);
 double exact_activation(const ActivationParams& params, double g, double u);
 
-// Every output of a slab for one row of x.
+// x [rows, slab.cols] times a slab: [rows, slab.rows].
 std::vector<double> exact_product(const Slab& slab, std::span<const double> x);
 
 // y [tokens, hidden] of a problem, its initial values added where it accumulates. A token with a
