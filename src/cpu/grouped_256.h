@@ -57,6 +57,30 @@ MEMRA_HD void decode_half(const std::uint8_t* codes, std::int64_t step, const fl
   }
 }
 
+// Codes 0..255, one to a word of 32 bits, to half of what they mean; invalid ones to 0. The fields
+// of a code land in those of a float, whose bias the factor corrects.
+MEMRA_HD __m256 half_scales(__m256i codes) {
+  const __m256i legal = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x7F), codes);
+  const __m256i bits = _mm256_and_si256(_mm256_slli_epi32(codes, 20), legal);
+  return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p119f));
+}
+
+// The two scales of 8 rows that lie `step` bytes apart.
+MEMRA_HD void decode_scale_pairs(const std::uint8_t* codes, std::int64_t step,
+                                 float (&scales)[2][8]) {
+  const auto pair = [&](int r) {
+    std::uint16_t word;
+    __builtin_memcpy(&word, codes + r * step, sizeof word);
+    return static_cast<short>(word);
+  };
+  // Not through memory: a load of words just stored would wait for them.
+  const __m128i words =
+      _mm_setr_epi16(pair(0), pair(1), pair(2), pair(3), pair(4), pair(5), pair(6), pair(7));
+  const __m256i both = _mm256_cvtepu16_epi32(words);
+  _mm256_store_ps(scales[0], half_scales(_mm256_and_si256(both, _mm256_set1_epi32(0xFF))));
+  _mm256_store_ps(scales[1], half_scales(_mm256_srli_epi32(both, 8)));
+}
+
 // `Local`, the class that derives from it, makes it local to a file.
 template <class Local>
 class Grouped256 {
@@ -74,6 +98,9 @@ class Grouped256 {
   static MEMRA_HD void decode(const std::uint8_t* codes, std::int64_t step, const float* scales,
                               float* panel) {
     decode_half<kPanel>(codes, step, scales, panel);
+  }
+  static MEMRA_HD void scales(const std::uint8_t* codes, std::int64_t step, float (&scales)[2][8]) {
+    decode_scale_pairs(codes, step, scales);
   }
 };
 

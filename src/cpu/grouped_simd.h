@@ -6,7 +6,7 @@
 //   kVectors            vectors of a panel; kLanes * kVectors outputs, 8, 16 or 32
 //   kTokens             tokens at once: kTokens * kVectors sums in registers
 //   load, store, all(x), fma
-//   decode<kPanel>      see decode_half_plainly() below
+//   decode<kPanel>, scales    see decode_half_plainly() and scales_plainly() below
 //
 // A panel is the decoded weights of some outputs, [k][outputs]: a lane is an output, so that its
 // sum is one chain in the order of k, and no transposition is needed where results are stored.
@@ -37,6 +37,15 @@ MEMRA_HD void decode_half_plainly(const std::uint8_t* codes, std::int64_t step, 
   }
 }
 
+// scales(): the two scales of 32 columns of such rows, halved, because codes come doubled.
+MEMRA_HD void scales_plainly(const std::uint8_t* codes, std::int64_t step,
+                             float (&scales)[nv::kGroupScaleBytes][nv::kRowMultiple]) {
+  for (std::int64_t r = 0; r < nv::kRowMultiple; ++r) {
+    for (std::int64_t half = 0; half < nv::kGroupScaleBytes; ++half)
+      scales[half][r] = nv::ue4m3_decode(codes[r * step + half]) * 0.5f;
+  }
+}
+
 template <class Simd>
 struct GroupedVectors {
   using Floats = typename Simd::Floats;
@@ -53,14 +62,11 @@ struct GroupedVectors {
     const std::int64_t code_step = Layout::group_codes(tile.rows, tile.in, row + 1, group) - codes;
     const std::int64_t scale_step =
         Layout::group_scales(tile.rows, tile.in, row + 1, group) - scales;
+    alignas(32) float scale[nv::kGroupScaleBytes][kRows];
+    Simd::scales(tile.slab + scales, scale_step, scale);
     for (std::int64_t half = 0; half < nv::kGroupScaleBytes; ++half) {
-      alignas(32) float scale[kRows];
-      for (std::int64_t r = 0; r < kRows; ++r) {
-        // Half of it, because the codes come doubled.
-        scale[r] = nv::ue4m3_decode(tile.slab[scales + r * scale_step + half]) * 0.5f;
-      }
       Simd::template decode<kPanel>(tile.slab + codes + half * nv::kGroupCodeBytes / 2, code_step,
-                                    scale, panel + half * nv::kScaleBlock * kPanel);
+                                    scale[half], panel + half * nv::kScaleBlock * kPanel);
     }
   }
 

@@ -154,6 +154,9 @@ struct GroupedAvx512 {
                               float* panel) {
     decode_half<kPanel>(codes, step, scales, panel);
   }
+  static MEMRA_HD void scales(const std::uint8_t* codes, std::int64_t step, float (&scales)[2][8]) {
+    decode_scale_pairs(codes, step, scales);
+  }
 };
 
 }  // namespace

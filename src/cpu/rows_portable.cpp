@@ -143,6 +143,9 @@ struct GroupedPortable {
                      float* panel) {
     decode_half_plainly<kPanel>(codes, step, scales, panel);
   }
+  static void scales(const std::uint8_t* codes, std::int64_t step, float (&scales)[2][8]) {
+    scales_plainly(codes, step, scales);
+  }
 };
 
 }  // namespace
