@@ -31,7 +31,9 @@ TEST(F16Rows, ExponentKeepsTheLargestValueHigh) {
       ASSERT_LE(k, 113);
       const double scaled = std::ldexp(static_cast<double>(bits_float(bits)), -k);
       ASSERT_LT(scaled, 32768.0) << e;
-      if (k > -126) ASSERT_GE(scaled, 16384.0) << e;
+      if (k > -126) {
+        ASSERT_GE(scaled, 16384.0) << e;
+      }
       // It rounds to no infinity, and 2^-k is a normal float.
       ASSERT_LE(f16_scaled(bits_float(bits), k), 0x7800u) << e;
     }

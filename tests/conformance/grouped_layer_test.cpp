@@ -154,7 +154,9 @@ TEST_P(GroupedValues, SpecialRowsStayAmongThemselves) {
         } else {
           ASSERT_TRUE(std::isfinite(value)) << token;
         }
-        if (token == 1) ASSERT_EQ(reference::bits_of(value), 0u);
+        if (token == 1) {
+          ASSERT_EQ(reference::bits_of(value), 0u);
+        }
       }
       if (std::none_of(spec.special_rows.begin(), spec.special_rows.end(),
                        [&](const reference::SpecialRow& s) { return s.token == token; })) {
@@ -231,6 +233,31 @@ TEST_P(GroupedValues, DownBiasIsWeightedByTheRouter) {
   for (std::int64_t token = 0; token < problem.tokens; ++token) {
     for (const float value : device.y_row(token))
       ASSERT_EQ(value, 1.0f);
+  }
+}
+
+// In the order of the slots, in f32: 1 + 2^-24 + 2^-24 is 1, and in any other order it is more.
+TEST_P(GroupedValues, SlotsAreAddedInTheirOrder) {
+  ProblemSpec spec;
+  spec.tokens = 40;
+  spec.top_k = 3;
+  MoeProblem problem = reference::make_problem(spec);
+  reference::Bank& down = problem.banks[reference::kDown];
+  for (reference::Slab& slab : down.slabs)
+    std::fill(slab.bytes.begin(), slab.bytes.end(), 0);
+  down.bias.assign(static_cast<std::size_t>(problem.n_local * problem.hidden), 1.0f);
+  for (std::size_t pair = 0; pair < problem.ids.size(); pair += 3) {
+    problem.ids[pair] = pair % 2 == 0 ? 3 : 0;
+    problem.ids[pair + 1] = 1;
+    problem.ids[pair + 2] = 2;
+    problem.weights[pair] = 1.0f;
+    problem.weights[pair + 1] = problem.weights[pair + 2] = 0x1p-24f;
+  }
+  const DeviceProblem device(engine(), problem);
+  device.run(grouped_call());
+  for (std::int64_t token = 0; token < problem.tokens; ++token) {
+    for (const float value : device.y_row(token))
+      ASSERT_EQ(value, 1.0f) << token;
   }
 }
 

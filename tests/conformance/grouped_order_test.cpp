@@ -246,6 +246,32 @@ TEST_P(GroupedOrder, ZeroTokensAndTooMany) {
   EXPECT_TRUE(device.untouched());
 }
 
+// 65,536 pairs, what a grid's second dimension takes, and more: each token is as in a small call.
+class GroupedLargestCalls : public GroupedTest {};
+
+TEST_P(GroupedLargestCalls, VeryManyPairs) {
+  ProblemSpec spec;
+  spec.hidden = spec.intermediate = 64;
+  spec.tokens = 65537;
+  spec.top_k = 1;
+  const MoeProblem problem = reference::make_problem(spec);
+  const DeviceProblem device(engine(), problem);
+  device.run(grouped_call());
+  const Bytes all = device.y();
+  for (const std::int64_t first : {0, 32767, 65500}) {
+    const std::int64_t tokens = std::min<std::int64_t>(100, spec.tokens - first);
+    device.run(grouped_call(first, tokens));
+    const Bytes y = device.y();
+    const auto begin = first * spec.hidden * 4, end = (first + tokens) * spec.hidden * 4;
+    const Bytes part(y.begin() + begin, y.begin() + end);
+    EXPECT_TRUE(
+        reference::count_values(part, reference::DType::kF32, tokens, spec.hidden).informative());
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + begin)) << first;
+  }
+}
+
+MEMRA_ON_BOTH_BACKENDS(GroupedLargestCalls);
+
 // ---- memra_moe ----
 
 TEST_P(GroupedOrder, EitherPathIsTheOneThatInfoNames) {

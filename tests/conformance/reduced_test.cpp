@@ -3,10 +3,12 @@
 // --gtest_filter='*Reduced*'.
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "conformance/banks.h"
 #include "conformance/fixture.h"
+#include "conformance/grouped.h"
 #include "conformance/stages.h"
 #include "reference/weights.h"
 
@@ -294,6 +296,24 @@ TEST_P(Reduced, QuantizeAndDequantize) {
       EXPECT_TRUE(same_bytes(reference::narrow(reference::dequantize(slab, expert_scale), dtype),
                              decoded.download()));
       EXPECT_TRUE(report.check({}));
+    }
+  }
+}
+
+// Tiles that are full and not, in every format; skipped pairs, bias, slots.
+TEST_P(Reduced, GroupedLayer) {
+  std::string reason;
+  if (!has_grouped(engine(), &reason)) GTEST_SKIP() << reason;
+  for (const std::int64_t tokens : {1, 3, 70}) {
+    ProblemSpec spec = tiny(192, 128, tokens);
+    spec.bias = true;
+    spec.ids = reference::IdPattern::kDuplicates;
+    spec.n_local = 2;
+    const auto exact = solve_exact(spec);
+    for (const Formats& formats : all_formats()) {
+      const DeviceProblem device(engine(), exact->solved.in(formats));
+      device.run(grouped_call());
+      EXPECT_TRUE(device.check_close(grouped_call(), exact->y)) << formats.name << ", " << tokens;
     }
   }
 }
