@@ -38,7 +38,7 @@ void F16Rows::widen(const GroupedKernels& kernels, std::int64_t first_row, std::
     }
     const std::int32_t whole = exponent(from);
     for (std::int64_t i = 0; i < count; i += kBlock) {
-      const std::int32_t k = exponents[from * exponents_per_row + (begin + i) / kBlock];
+      const std::int8_t k = exponents[from * exponents_per_row + (begin + i) / kBlock];
       // What is no normal float beside the row's largest value adds nothing to the sum.
       const bool counts = whole != kNotFinite && k - whole >= numerics::kMinNormalExponent;
       kernels.widen(values + i, counts ? numerics::power_of_two(k - whole) : 0.0f, out + i, kBlock);
