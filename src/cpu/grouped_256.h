@@ -81,10 +81,9 @@ MEMRA_HD void decode_scale_pairs(const std::uint8_t* codes, std::int64_t step,
   _mm256_store_ps(scales[1], half_scales(_mm256_srli_epi32(both, 8)));
 }
 
-// `Local`, the class that derives from it, makes it local to a file.
+// `Local`, a class that no other file has, makes it local to a file.
 template <class Local>
-class Grouped256 {
- public:
+struct Grouped256 {
   using Floats = __m256;
   static constexpr std::int64_t kLanes = 8;
   static constexpr std::int64_t kVectors = 2;

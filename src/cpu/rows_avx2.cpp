@@ -31,7 +31,7 @@ struct Avx2 : Simd256<Avx2> {
   }
 };
 
-struct GroupedAvx2 : Grouped256<GroupedAvx2> {};
+using GroupedAvx2 = Grouped256<Avx2>;
 
 }  // namespace
 

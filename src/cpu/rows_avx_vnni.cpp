@@ -38,7 +38,7 @@ struct AvxVnni : Simd256<AvxVnni> {
   }
 };
 
-struct GroupedAvxVnni : Grouped256<GroupedAvxVnni> {};
+using GroupedAvxVnni = Grouped256<AvxVnni>;
 
 }  // namespace
 
