@@ -141,10 +141,10 @@ struct Chunks {
     const int64_t slab = 2 * place.block;
     const int at = swizzled_chunk(row, 2 * place.step + place.half);
     if (slab < n_slabs(p.columns)) {
-      *reinterpret_cast<uint4*>(p.z + slab_row(p.rows, slab, row) + at) = first;
+      store_global(reinterpret_cast<uint4*>(p.z + slab_row(p.rows, slab, row) + at), first);
     }
     if (slab + 1 < n_slabs(p.columns)) {
-      *reinterpret_cast<uint4*>(p.z + slab_row(p.rows, slab + 1, row) + at) = second;
+      store_global(reinterpret_cast<uint4*>(p.z + slab_row(p.rows, slab + 1, row) + at), second);
     }
   }
 };

@@ -37,7 +37,8 @@ struct ScatterF16Args {
 };
 Status scatter_f16(const Device& device, const ScatterF16Args& args, const Launch& launch);
 
-// Rule 6: y = the weighted sum of a token's pair outputs, in the order of slots, in f32.
+// Rule 6: y = the weighted sum of a token's pair outputs, in the order of slots, in f32. Their own
+// form is grouped_sum.cuh's matter.
 struct SumSlotsArgs {
   int64_t tokens = 0, top_k = 0;
   int64_t columns = 0;
@@ -47,16 +48,13 @@ struct SumSlotsArgs {
   int64_t local_expert_offset = 0;
   const float* scales = nullptr;       // of the down plane, [n_local_experts]
   const float* const* bias = nullptr;  // likewise, with NULL for none; or null
-  // Dot products by place in the order of pairs, [tokens * top_k, columns]: in f32, or in f16 with
-  // exponents.
-  const float* out = nullptr;
-  const uint16_t* out16 = nullptr;
-  const int8_t* exponents = nullptr;
   void* y = nullptr;
   memra_dtype y_dtype = MEMRA_F32;
   int64_t y_stride = 0;
   bool accumulate = false;
 };
-Status sum_slots(const Device& device, const SumSlotsArgs& args, const Launch& launch);
+// out: dot products by place in the order of pairs, [tokens * top_k, columns].
+Status sum_slots(const Device& device, const SumSlotsArgs& args, const float* out,
+                 const Launch& launch);
 
 }  // namespace memra::cuda

@@ -14,10 +14,9 @@
 
 namespace memra::cuda {
 
-inline constexpr int kSlabColumns = 64;  // of a row of a slab: 128 bytes
-inline constexpr int kBlockColumns =
-    128;                                 // permuted among themselves: two slabs, or one at the end
-inline constexpr int kChunkColumns = 8;  // 16 bytes
+inline constexpr int kSlabColumns = 64;    // of a row of a slab: 128 bytes
+inline constexpr int kBlockColumns = 128;  // permuted among themselves; 64 may be left at the end
+inline constexpr int kChunkColumns = 8;    // 16 bytes
 inline constexpr int kSlabSteps = 4;
 inline constexpr int kStepColumns = 16;
 inline constexpr int kStepRuns = 4;  // one for each thread of a quad
@@ -67,15 +66,6 @@ MEMRA_HD constexpr int64_t z_index(int64_t rows, int64_t row, int64_t position) 
   const int in_slab = static_cast<int>(position % kSlabColumns);
   return slab_row(rows, position / kSlabColumns, row) +
          swizzled_chunk(row, in_slab / kChunkColumns) + in_slab % kChunkColumns;
-}
-
-// Outputs of pairs in f16: [pairs][columns], times 2^e with an int8 e for every 128 of them,
-// [columns / 128 rounded up][pairs].
-inline constexpr int kExponentColumns = 128;
-inline constexpr int8_t kNotFinite = -128;  // in the place of e: the outputs are NaN
-
-MEMRA_HD constexpr int64_t exponent_index(int64_t pairs, int64_t pair, int64_t column) {
-  return column / kExponentColumns * pairs + pair;
 }
 
 }  // namespace memra::cuda

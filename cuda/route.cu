@@ -5,28 +5,19 @@
 // Bins are experts and, last, skipped pairs; where there are more than fit, the same two launches
 // sort by one digit after the other, and a last one finds where experts begin.
 
-#include <algorithm>
 #include <cub/block/block_scan.cuh>
 
 #include "grouped.h"
 #include "launch.h"
 #include "ptx.cuh"
+#include "route_plan.cuh"
 #include "rows_route.cuh"
 
 namespace memra::cuda {
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
-constexpr int kMaxBlocks = 128;  // every one of them reads the counts of all
-// Pairs of a thread: where there is one block, at most, and where there are many.
-constexpr int kFewItems = 1;
-constexpr int kOneBlockItems = 8;
-constexpr int kTileItems = 4;
-constexpr int64_t kTilePairs = kThreads * kTileItems;
-
-constexpr int kDigitBits = 10;
-constexpr int kMaxBins = (1 << kDigitBits) + 1;
+constexpr int kThreads = kRouteThreads;
+constexpr int kWarps = kRouteWarps;
 constexpr uint32_t kNoBin = 0xFFFFFFFFu;
 
 // Two sums at once: pairs in the low half, experts in the high one. Pairs are fewer than 2^31.
@@ -307,11 +298,7 @@ __global__ void __launch_bounds__(kThreads) experts_kernel(Params p) {
   end_experts(p, sums);
 }
 
-int64_t tiles_of(int64_t n_pairs) {
-  return (n_pairs + kTilePairs - 1) / kTilePairs;
-}
-
-Params make_params(const memra_moe_route_args& args) {
+Params make_params(const memra_moe_route_args& args, const RoutePlan& plan) {
   Params p{};
   p.route = Route{args.topk_ids,
                   nullptr,
@@ -322,14 +309,13 @@ Params make_params(const memra_moe_route_args& args) {
                   args.n_experts,
                   args.local_expert_offset,
                   args.n_local_experts};
-  p.n_pairs = args.tokens * args.top_k;
-  const int64_t tiles = tiles_of(p.n_pairs);
-  p.chunk = (tiles + kMaxBlocks - 1) / kMaxBlocks * kTilePairs;
+  p.n_pairs = plan.n_pairs;
+  p.chunk = plan.chunk;
   p.counts = static_cast<uint32_t*>(args.workspace);
-  p.n_bins = static_cast<int32_t>(std::min<int64_t>(args.n_local_experts + 1, kMaxBins));
-  p.mask = ~0u;
+  p.n_bins = plan.n_bins;
+  p.mask = plan.by_digits ? kDigitBins - 1 : ~0u;
   p.to = args.pair_order;
-  p.whole = true;
+  p.whole = !plan.by_digits;
   p.n_active = args.n_active;
   p.active_experts = args.active_experts;
   p.offsets = args.offsets;
@@ -340,8 +326,8 @@ Params make_params(const memra_moe_route_args& args) {
 // The launches of one call, of which all but the first are chained.
 struct Sort {
   const Device& device;
+  const RoutePlan plan;
   Launch launch;
-  bool started = false;
 
   template <typename... Wanted, typename... Args>
   Status run(const Grid& grid, void (*kernel)(Wanted...), const Args&... args) {
@@ -349,59 +335,45 @@ struct Sort {
     launch.chained = true;
     return MEMRA_OK;
   }
+  template <int kItems>
+  Status in_one_block(const Params& p) {
+    return run(Grid{1, kThreads, shared_bytes(p.n_bins)}, place_kernel<true, kItems>, p);
+  }
   Status pass(const Params& p, bool first) {
-    const auto blocks = static_cast<unsigned>((p.n_pairs + p.chunk - 1) / p.chunk);
+    const auto blocks = static_cast<unsigned>(plan.blocks);
     MEMRA_TRY(run(Grid{blocks, kThreads, p.n_bins * sizeof(uint32_t)}, count_kernel, p, first));
     return run(Grid{blocks, kThreads, shared_bytes(p.n_bins)}, place_kernel<false, kTileItems>, p);
   }
-};
-
-// Digits from the lowest up; the last pass leaves the pairs in pair_order.
-Status sort_by_digits(Sort sort, Params p, int32_t* other) {
-  int digits = 1;
-  while (p.route.n_local >> (digits * kDigitBits) != 0)
-    ++digits;
-  p.n_bins = 1 << kDigitBits;
-  p.mask = (1u << kDigitBits) - 1;
-  p.whole = false;
-  int32_t* const order = p.to;
-  for (int digit = 0; digit < digits; ++digit) {
-    p.shift = digit * kDigitBits;
-    p.to = (digits - digit) % 2 != 0 ? order : other;
-    MEMRA_TRY(sort.pass(p, digit == 0));
-    p.from = p.to;
+  // From the lowest digit up, to and fro; the last pass leaves the pairs in pair_order.
+  Status by_digits(Params p, int32_t* other) {
+    int32_t* const order = p.to;
+    for (int digit = 0; digit < plan.n_digits; ++digit) {
+      p.shift = digit * kDigitBits;
+      p.to = (plan.n_digits - digit) % 2 != 0 ? order : other;
+      MEMRA_TRY(pass(p, digit == 0));
+      p.from = p.to;
+    }
+    return run(Grid{1, kThreads}, experts_kernel, p);
   }
-  return sort.run(Grid{1, kThreads}, experts_kernel, p);
-}
-
-uint64_t counts_bytes(int64_t n_pairs, int64_t n_local_experts) {
-  const int64_t blocks = std::min<int64_t>(std::max<int64_t>(tiles_of(n_pairs), 1), kMaxBlocks);
-  const int64_t bins = std::min<int64_t>(n_local_experts + 1, kMaxBins);
-  return static_cast<uint64_t>(blocks * bins) * sizeof(uint32_t);
-}
+};
 
 }  // namespace
 
 uint64_t route_workspace(int64_t n_pairs, int64_t n_local_experts) {
-  const bool by_digits = n_local_experts >= kMaxBins;
-  return counts_bytes(n_pairs, n_local_experts) +
-         (by_digits ? static_cast<uint64_t>(n_pairs) * sizeof(int32_t) : 0);
+  return RoutePlan::of(n_pairs, n_local_experts).workspace_bytes();
 }
 
 Status route(const Device& device, const memra_moe_route_args& args, const Launch& launch) {
-  const Params p = make_params(args);
-  Sort sort{device, launch};
-  if (args.n_local_experts >= kMaxBins) {
-    auto* const other =
-        static_cast<uint8_t*>(args.workspace) + counts_bytes(p.n_pairs, args.n_local_experts);
-    return sort_by_digits(sort, p, reinterpret_cast<int32_t*>(other));
+  const RoutePlan plan = RoutePlan::of(args.tokens * args.top_k, args.n_local_experts);
+  const Params p = make_params(args, plan);
+  Sort sort{device, plan, launch};
+  if (plan.by_digits) {
+    uint8_t* const other = static_cast<uint8_t*>(args.workspace) + plan.counts_bytes();
+    return sort.by_digits(p, reinterpret_cast<int32_t*>(other));
   }
-  const Grid one{1, kThreads, shared_bytes(p.n_bins)};
-  if (p.n_pairs <= kThreads * kFewItems) return sort.run(one, place_kernel<true, kFewItems>, p);
-  if (p.n_pairs <= kThreads * kOneBlockItems) {
-    return sort.run(one, place_kernel<true, kOneBlockItems>, p);
-  }
-  return sort.pass(p, true);
+  if (!plan.one_block()) return sort.pass(p, true);
+  return plan.n_pairs <= kFewPairs ? sort.in_one_block<kFewItems>(p)
+                                   : sort.in_one_block<kOneBlockItems>(p);
 }
 
 Status route_load() {
