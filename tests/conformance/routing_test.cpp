@@ -19,6 +19,19 @@ using reference::Chosen;
 using reference::DType;
 using reference::Router;
 
+// Runs what `call` enqueues to its end, at once or as the replay of a graph.
+template <typename Call>
+void run_call(Engine& engine, bool recorded, Call&& call) {
+  if (recorded) {
+    const Graph graph(engine, engine.stream(), call);
+    graph.launch(engine.stream());
+    engine.synchronize();
+  } else {
+    require(call());
+    engine.synchronize();
+  }
+}
+
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -50,14 +63,7 @@ class TopK : public BackendTest {
     args.group_score = router.top2_sum ? MEMRA_GROUP_SCORE_TOP2_SUM : MEMRA_GROUP_SCORE_MAX;
     args.scaling_factor = router.factor == 1.0f ? 0.0f : router.factor;
     const auto call = [&] { return memra_moe_topk(engine().get(), &args, engine().stream()); };
-    if (recorded) {
-      const Graph graph(engine(), engine().stream(), call);
-      graph.launch(engine().stream());
-      engine().synchronize();
-    } else {
-      require(call());
-      engine().synchronize();
-    }
+    run_call(engine(), recorded, call);
     EXPECT_TRUE(ids.guards_intact());
     EXPECT_TRUE(weights.guards_intact());
     EXPECT_TRUE(in.intact("logits"));
@@ -295,14 +301,7 @@ class Route : public BackendTest {
                            MEMRA_ERROR_WORKSPACE_TOO_SMALL));
     ++args.workspace_bytes;
     const auto call = [&] { return memra_moe_route(engine().get(), &args, engine().stream()); };
-    if (recorded) {
-      const Graph graph(engine(), engine().stream(), call);
-      graph.launch(engine().stream());
-      engine().synchronize();
-    } else {
-      require(call());
-      engine().synchronize();
-    }
+    run_call(engine(), recorded, call);
     const reference::SortedPairs expected =
         reference::sort_pairs(c.ids, c.n_experts, c.offset, c.n_local, c.missing);
     EXPECT_EQ(n_active.download_values<std::int32_t>()[0], expected.n_active);

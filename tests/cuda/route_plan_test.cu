@@ -52,22 +52,25 @@ TEST(RoutePlan, BinsAndDigitsHoldEveryIndex) {
   EXPECT_EQ(RoutePlan::of(1, 1048576).n_digits, 3);
 }
 
-TEST(RoutePlan, WorkspaceRisesWithPairsAndExperts) {
-  for (const int64_t fixed : kExperts) {
-    uint64_t last = 0;
-    for (int64_t n_pairs = 1; n_pairs <= MEMRA_GROUPED_MAX_PAIRS; n_pairs += 1 + n_pairs / 30) {
-      const uint64_t bytes = RoutePlan::of(n_pairs, fixed).workspace_bytes();
-      ASSERT_GE(bytes, last) << n_pairs << ", " << fixed;
-      last = bytes;
-    }
+// bytes_of(n) over many n from 1 to `most`.
+template <typename BytesOf>
+void expect_rising(int64_t most, BytesOf bytes_of) {
+  uint64_t last = 0;
+  for (int64_t n = 1; n <= most; n += 1 + n / 50) {
+    const uint64_t bytes = bytes_of(n);
+    ASSERT_GE(bytes, last) << n;
+    last = bytes;
   }
-  for (const int64_t fixed : kPairs) {
-    uint64_t last = 0;
-    for (int64_t n_experts = 1; n_experts <= MEMRA_MAX_DIMENSION; n_experts += 1 + n_experts / 99) {
-      const uint64_t bytes = RoutePlan::of(fixed, n_experts).workspace_bytes();
-      ASSERT_GE(bytes, last) << fixed << ", " << n_experts;
-      last = bytes;
-    }
+}
+
+TEST(RoutePlan, WorkspaceRisesWithPairsAndExperts) {
+  for (const int64_t n_experts : kExperts) {
+    expect_rising(MEMRA_GROUPED_MAX_PAIRS,
+                  [&](int64_t n) { return RoutePlan::of(n, n_experts).workspace_bytes(); });
+  }
+  for (const int64_t n_pairs : kPairs) {
+    expect_rising(MEMRA_MAX_DIMENSION,
+                  [&](int64_t n) { return RoutePlan::of(n_pairs, n).workspace_bytes(); });
   }
 }
 
