@@ -978,6 +978,28 @@ MEMRA_API memra_status memra_rows_probe_args_init(memra_rows_probe_args* args,
 MEMRA_API memra_status memra_moe_rows_probe(memra_engine* engine, const memra_rows_probe_args* args,
                                             memra_stream stream);
 
+/* The parts of memra_moe_grouped, in the order in which it runs them. */
+enum {
+  MEMRA_GROUPED_ROUTE = 1 << 0,   /* ids to pairs sorted by expert */
+  MEMRA_GROUPED_GATHER = 1 << 1,  /* x to f16, as gate and up take it */
+  MEMRA_GROUPED_GATE_UP = 1 << 2, /* both products and the activation */
+  MEMRA_GROUPED_DOWN = 1 << 3,
+  MEMRA_GROUPED_SUM = 1 << 4,     /* the weighted sum over slots, to y */
+  MEMRA_GROUPED_ALL = (1 << 5) - 1
+};
+
+/* Runs the asked stages of memra_moe_grouped, a bitmask of MEMRA_GROUPED_*, each as the whole call
+ * does, to time them. All of them are the call itself. Fewer need the workspace as the stages before
+ * them have left it, in this call or in earlier ones with the same arguments; elsewhere undefined
+ * things happen.
+ * A workspace has no room for all intermediates at once, so what a stage reads may have been
+ * overwritten by a later one: GATE_UP works on the real activations only where GATHER ran after the
+ * last DOWN, and y is that of the whole call where DOWN and SUM ran in one call of this. Otherwise
+ * the work is the same, on other numbers, and what it leaves is undefined. ROUTE counts invalid ids
+ * again. */
+MEMRA_API memra_status memra_moe_grouped_probe(memra_moe_layer* layer, const memra_moe_args* args,
+                                               uint32_t stages, memra_stream stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -124,6 +124,8 @@ struct GroupedLayerArgs {
   const float* const* expert_bias = nullptr;  // or null
   uint64_t* invalid_ids = nullptr;            // or null
   void* workspace = nullptr;                  // of grouped_workspace() bytes
+  // MEMRA_GROUPED_*, at least one. The workspace is as the missing ones before left it.
+  uint32_t stages = MEMRA_GROUPED_ALL;
 };
 
 class Event {

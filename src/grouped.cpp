@@ -1,4 +1,4 @@
-// The layer by the grouped path: one call of the backend.
+// The layer by the grouped path, whole or in some of its stages: one call of the backend.
 
 #include "entry.h"
 #include "layer.h"
@@ -7,7 +7,8 @@
 
 namespace memra {
 
-Status run_grouped(const memra_moe_layer& layer, const memra_moe_args& args, memra_stream stream) {
+Status run_grouped(const memra_moe_layer& layer, const memra_moe_args& args, uint32_t stages,
+                   memra_stream stream) {
   GroupedLayerArgs whole;
   whole.shape = layer.grouped_shape();
   whole.activation = layer.activation;
@@ -28,6 +29,7 @@ Status run_grouped(const memra_moe_layer& layer, const memra_moe_args& args, mem
   whole.expert_bias = layer.tables.bias;
   whole.invalid_ids = args.invalid_ids;
   whole.workspace = args.workspace;
+  whole.stages = stages;
   return layer.state->backend->grouped_layer(whole, stage_launch(args.flags, stream));
 }
 
@@ -38,6 +40,11 @@ extern "C" {
 memra_status memra_moe_grouped(memra_moe_layer* layer, const memra_moe_args* args,
                                memra_stream stream) {
   return memra::moe_entry(layer, args, MEMRA_PATH_GROUPED, stream);
+}
+
+memra_status memra_moe_grouped_probe(memra_moe_layer* layer, const memra_moe_args* args,
+                                     uint32_t stages, memra_stream stream) {
+  return memra::moe_entry(layer, args, MEMRA_PATH_GROUPED, stream, stages);
 }
 
 }  // extern "C"

@@ -80,11 +80,12 @@ Status take_path(const memra_moe_layer& layer, memra_path entry, const memra_moe
 }  // namespace
 
 Status moe_entry(memra_moe_layer* layer, const memra_moe_args* caller, memra_path entry,
-                 memra_stream stream) {
+                 memra_stream stream, uint32_t grouped_stages) {
   if (layer == nullptr) return missing_handle("layer", "memra_moe_layer_create");
   return run_on(*layer->state, [&]() -> Status {
     memra_moe_args args;
     MEMRA_TRY(read_struct(caller, "args", &args));
+    MEMRA_TRY(check_range(grouped_stages, 1, MEMRA_GROUPED_ALL, "stages"));
     memra_path path = MEMRA_PATH_AUTO;
     MEMRA_TRY(take_path(*layer, entry, args, &path));
     const bool rows = path == MEMRA_PATH_ROWS;
@@ -92,7 +93,8 @@ Status moe_entry(memra_moe_layer* layer, const memra_moe_args* caller, memra_pat
     MEMRA_TRY(check_range(args.tokens, 0, most, "tokens"));
     if (args.tokens == 0) return MEMRA_OK;
     MEMRA_TRY(check_args(*layer, entry, &args));
-    return rows ? run_rows(*layer, args, stream) : run_grouped(*layer, args, stream);
+    return rows ? run_rows(*layer, args, stream)
+                : run_grouped(*layer, args, grouped_stages, stream);
   });
 }
 

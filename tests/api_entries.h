@@ -76,6 +76,13 @@ inline Entry moe_grouped_entry(World& world) {
   return moe_entry(world, "memra_moe_grouped", memra_moe_grouped, MEMRA_PATH_GROUPED,
                    {MEMRA_PATH_ROWS, 3, -1});
 }
+inline Entry grouped_probe_entry(World& world) {
+  const auto call = [](memra_moe_layer* layer, const memra_moe_args* args, memra_stream stream) {
+    return memra_moe_grouped_probe(layer, args, MEMRA_GROUPED_ALL, stream);
+  };
+  return moe_entry(world, "memra_moe_grouped_probe", call, MEMRA_PATH_GROUPED,
+                   {MEMRA_PATH_ROWS, 3, -1});
+}
 inline Entry moe_either_entry(World& world) {
   return moe_entry(world, "memra_moe", memra_moe, MEMRA_PATH_GROUPED, {3, -1, INT32_MAX});
 }
@@ -453,7 +460,8 @@ inline std::vector<Entry> all_entries(World& world) {
        {moe_rows_entry,      moe_grouped_entry, moe_either_entry, topk_entry,     route_entry,
         gather_entry,        gemm_entry,        q8_entry,         gate_up_entry,  down_entry,
         probe_gate_up_entry, probe_down_entry,  repack_entry,     in_place_entry, import_entry,
-        quantize_entry,      dequantize_entry,  layer_entry,      bank_entry,     engine_entry}) {
+        quantize_entry,      dequantize_entry,  layer_entry,      bank_entry,     engine_entry,
+        grouped_probe_entry}) {
     entries.push_back(make(world));
   }
   return entries;

@@ -65,6 +65,25 @@ TEST_F(ApiGrouped, GroupsOfExperts) {
   expect_refused(topk(args), {"top_k is 9", "1 to 8"});
 }
 
+TEST_F(ApiGrouped, StagesOfTheProbe) {
+  memra_moe_args args = world.moe_args();
+  ASSERT_EQ(world.finish(memra_moe_grouped(world.layer, &args, nullptr)), MEMRA_OK);
+  world.y.poison();
+  for (const uint32_t wrong : {0u, 32u, 33u, ~0u}) {
+    expect_refused(world.finish(memra_moe_grouped_probe(world.layer, &args, wrong, nullptr)),
+                   {"stages is", "1 to 31"});
+  }
+  EXPECT_TRUE(world.y.poisoned());
+  for (uint32_t right = 1; right <= MEMRA_GROUPED_ALL; ++right) {
+    EXPECT_EQ(world.finish(memra_moe_grouped_probe(world.layer, &args, right, nullptr)), MEMRA_OK)
+        << right << ": " << memra_last_error();
+  }
+  args.tokens = 0;
+  EXPECT_EQ(memra_moe_grouped_probe(world.layer, &args, MEMRA_GROUPED_DOWN, nullptr), MEMRA_OK);
+  EXPECT_EQ(memra_moe_grouped_probe(nullptr, &args, MEMRA_GROUPED_ALL, nullptr),
+            MEMRA_ERROR_INVALID_ARGUMENT);
+}
+
 TEST_F(ApiGrouped, ScalingFactors) {
   memra_moe_topk_args args = world.topk_args();
   for (const float wrong : {std::numeric_limits<float>::infinity(), -HUGE_VALF,
@@ -259,6 +278,8 @@ TEST(ApiBareBackend, AnswersUnsupportedByName) {
   ASSERT_EQ(memra_moe_layer_create(&engine, &desc, &layer), MEMRA_OK) << memra_last_error();
   memra_moe_args args = world.moe_args();
   expect_unsupported(memra_moe_grouped(layer, &args, nullptr), "memra_moe_grouped");
+  expect_unsupported(memra_moe_grouped_probe(layer, &args, MEMRA_GROUPED_DOWN, nullptr),
+                     "memra_moe_grouped");
   expect_unsupported(memra_moe_grouped_workspace_size(layer, 1, &bytes), "memra_moe_grouped");
   EXPECT_EQ(bytes, 77u);
   args.path = MEMRA_PATH_GROUPED;

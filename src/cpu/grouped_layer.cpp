@@ -78,13 +78,13 @@ class Layer {
   }
 
   void run() const {
-    route_pairs();
-    narrow_tokens();
-    gate_up();
+    if (wants(MEMRA_GROUPED_ROUTE)) route_pairs();
+    if (wants(MEMRA_GROUPED_GATHER)) narrow_tokens();
+    if (wants(MEMRA_GROUPED_GATE_UP)) gate_up();
     const std::int64_t part = shape_.hidden_size / kParts;
     for (std::int64_t begin = 0; begin < shape_.hidden_size; begin += part) {
-      down(begin, part);
-      add_slots(begin, part);
+      if (wants(MEMRA_GROUPED_DOWN)) down(begin, part);
+      if (wants(MEMRA_GROUPED_SUM)) add_slots(begin, part);
     }
   }
 
@@ -93,6 +93,7 @@ class Layer {
   T* at(std::uint64_t offset) const {
     return reinterpret_cast<T*>(static_cast<std::byte*>(args_.workspace) + offset);
   }
+  bool wants(std::uint32_t stage) const { return (args_.stages & stage) != 0; }
   std::int64_t entry(std::int64_t plane, std::int64_t expert) const {
     return plane * shape_.n_local_experts + expert;
   }

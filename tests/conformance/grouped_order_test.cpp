@@ -71,6 +71,53 @@ TEST_P(GroupedOrder, RunsGiveTheSameBits) {
   }
 }
 
+// Stage after stage, from a whole call's workspace: the bits of the whole.
+TEST_P(GroupedOrder, StagesGiveTheBitsOfTheWhole) {
+  ProblemSpec spec;
+  spec.hidden = 320;
+  spec.intermediate = 192;
+  spec.tokens = 70;
+  spec.ids = IdPattern::kWithInvalid;
+  const auto exact = solve_exact(spec);
+  const Call call = grouped_call();
+  for (const Formats& formats : {v1(), v2()}) {
+    const DeviceProblem device(engine(), exact->solved.in(formats));
+    device.run(call);
+    ASSERT_TRUE(device.check_close(call, exact->y));
+    const Bytes whole = device.y();
+    const memra_moe_args args = device.args(call);
+    const auto run = [&](std::uint32_t stages) {
+      require(memra_moe_grouped_probe(device.layer(), &args, stages, engine().stream()));
+    };
+    device.reset();
+    run(MEMRA_GROUPED_ALL);
+    engine().synchronize();
+    EXPECT_EQ(whole, device.y()) << formats.name << ", all at once";
+    // On a poisoned workspace: each has what the stages before it left, and nothing else.
+    const auto run_each = [&] {
+      device.reset();
+      run(MEMRA_GROUPED_ROUTE);
+      run(MEMRA_GROUPED_GATHER);
+      run(MEMRA_GROUPED_GATE_UP);
+      run(MEMRA_GROUPED_DOWN | MEMRA_GROUPED_SUM);
+    };
+    run_each();
+    engine().synchronize();
+    EXPECT_EQ(whole, device.y()) << formats.name;
+    // Stages run again change nothing where what they read has been made anew.
+    for (const std::uint32_t stages :
+         {MEMRA_GROUPED_ROUTE, MEMRA_GROUPED_DOWN, MEMRA_GROUPED_GATHER, MEMRA_GROUPED_GATE_UP,
+          MEMRA_GROUPED_GATE_UP}) {
+      run(stages);
+    }
+    require(memra_memset(engine().get(), args.y, 0xFF, whole.size(), engine().stream()));
+    run(MEMRA_GROUPED_DOWN | MEMRA_GROUPED_SUM);
+    engine().synchronize();
+    EXPECT_EQ(whole, device.y()) << formats.name << ", again";
+    EXPECT_TRUE(device.inputs_intact());
+  }
+}
+
 TEST_P(GroupedOrder, StreamsAtOnce) {
   ProblemSpec spec;
   spec.hidden = 320;
