@@ -1,20 +1,13 @@
 #include "layer_calls.h"
 
-#include <bit>
-
 #include "console.h"
+#include "inputs.h"
 
 namespace memra::bench {
 namespace {
 
-constexpr uint32_t kInputSeed = 22;
-constexpr uint32_t kRouterSeed = 23;
 // What goes by before a slab is read again must not be in a cache.
 constexpr double kMinRepeatBytes = 300e6;
-
-uint16_t to_bf16(float value) {
-  return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
-}
 
 }  // namespace
 
@@ -41,15 +34,9 @@ LayerCalls::LayerCalls(const LayerFixture& fixture, int64_t tokens)
 
   const Session& session = fixture_.session();
   ids_ = session.upload(ids);
-  Lcg router(kRouterSeed);
-  for (int64_t pair = 0; pair < shape_.n_pairs(); ++pair)
-    weight_values_.push_back((0.5F + router.unit()) / static_cast<float>(shape_.top_k));
+  weight_values_ = random_router_weights(shape_);
   weights_ = session.upload(weight_values_);
-  Lcg lcg(kInputSeed);
-  Bf16Bits x(static_cast<size_t>(tokens * shape_.hidden_size));
-  for (uint16_t& value : x)
-    value = to_bf16(2.0F * lcg.unit() - 1.0F);
-  x_ = session.upload(x);
+  x_ = session.upload(random_bf16(tokens * shape_.hidden_size));
   y_ = session.device_memory(x_.bytes());
   uint64_t bytes = 0;
   check(memra_moe_workspace_size(fixture_.layer(), tokens, &bytes), "memra_moe_workspace_size");

@@ -18,10 +18,12 @@ int64_t usual_experts(const Shape& shape, bool on_cpu) {
   return std::min(shape.n_experts, std::max(shape.top_k, kCpuExperts));
 }
 
-LayerFixture::LayerFixture(const Session& session, const Shape& shape, const Activation& activation)
+LayerFixture::LayerFixture(const Session& session, const Shape& shape, const Activation& activation,
+                           memra_format format)
     : session_(session),
       shape_(shape),
       activation_(activation),
+      format_(format),
       weights_(make_synthetic_weights(shape)) {
   for (const Plane plane : {kGate, kUp, kDown})
     fill_bank(plane);
@@ -43,8 +45,8 @@ void LayerFixture::fill_bank(Plane plane) {
   repack.columns = plane_columns(shape_, plane);
   repack.n_experts = 1;
   uint64_t bank_bytes = 0;
-  check(memra_bank_bytes(MEMRA_NVFP4_V2, repack.rows, repack.columns, shape_.n_experts,
-                         &strides_[plane], &bank_bytes),
+  check(memra_bank_bytes(format_, repack.rows, repack.columns, shape_.n_experts, &strides_[plane],
+                         &bank_bytes),
         "memra_bank_bytes");
   banks_[plane] = session_.device_memory(bank_bytes);
   const Memory staging = session_.host_memory(bytes);
@@ -53,9 +55,11 @@ void LayerFixture::fill_bank(Plane plane) {
   const int64_t n_distinct = std::min(kDistinctSlabs, shape_.n_experts);
   for (int64_t expert = 0; expert < n_distinct; ++expert) {
     weights_->fill(plane, 0, expert, {staging.as<std::byte>(), bytes});
-    session_.copy(v1.as(), staging.as(), bytes);
     repack.dst = slab_bytes_at(plane, expert);
-    check(memra_repack_v2(session_.engine(), &repack, session_.stream()), "memra_repack_v2");
+    const bool is_v2 = format_ == MEMRA_NVFP4_V2;
+    session_.copy(is_v2 ? v1.as() : repack.dst, staging.as(), bytes);
+    if (is_v2)
+      check(memra_repack_v2(session_.engine(), &repack, session_.stream()), "memra_repack_v2");
     session_.synchronize();
   }
   for (int64_t expert = n_distinct; expert < shape_.n_experts; ++expert)
@@ -69,7 +73,7 @@ void LayerFixture::create_layer() {
     for (int64_t e = 0; e < shape_.n_experts; ++e)
       scales[plane].push_back(weights_->scale(plane, e));
     banks[plane] = MEMRA_BANK_INIT;
-    banks[plane].format = MEMRA_NVFP4_V2;
+    banks[plane].format = format_;
     banks[plane].base = banks_[plane].as();
     banks[plane].expert_stride = strides_[plane];
     banks[plane].expert_scales = scales[plane].data();

@@ -20,9 +20,9 @@ int64_t usual_experts(const Shape& shape, bool on_cpu);
 
 class LayerFixture {
  public:
-  // Banks of all experts in V2, each slab in memory of its own, and a layer for at most
-  // shape.tokens.
-  LayerFixture(const Session& session, const Shape& shape, const Activation& activation);
+  // Banks of all experts, each slab in memory of its own, and a layer for at most shape.tokens.
+  LayerFixture(const Session& session, const Shape& shape, const Activation& activation,
+               memra_format format = MEMRA_NVFP4_V2);
 
   // Memory that the banks take.
   static double bank_bytes(const Shape& shape);
@@ -30,6 +30,7 @@ class LayerFixture {
   const Session& session() const { return session_; }
   const Shape& shape() const { return shape_; }
   const Activation& activation() const { return activation_; }
+  memra_format format() const { return format_; }
   memra_moe_layer* layer() const { return layer_.get(); }
   const memra_moe_layer_properties& properties() const { return properties_; }
   // What AUTO runs for so many tokens; NULL where the library does not list it.
@@ -48,6 +49,7 @@ class LayerFixture {
   const Session& session_;
   Shape shape_;
   Activation activation_;
+  memra_format format_;
   std::unique_ptr<WeightSource> weights_;
   uint64_t strides_[kPlanes] = {};
   Memory banks_[kPlanes];

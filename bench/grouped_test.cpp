@@ -1,0 +1,226 @@
+// What moe-grouped-ceiling measures, on the CPU and on figures made up.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "grouped_report.h"
+#include "inputs.h"
+#include "routing.h"
+
+namespace memra::bench {
+namespace {
+
+constexpr EngineChoice kCpu = {MEMRA_BACKEND_CPU, 0, 2};
+constexpr Activation kSwiglu = {MEMRA_SWIGLU, 7.0F, 1.702F};
+using Tokens = std::vector<int64_t>;
+
+TEST(HashedExperts, AreTheReferenceRouting) {
+  const Shape reference = {4096, 640, 288, 8, 4096};
+  std::map<int32_t, int64_t> by_expert;
+  for (const int32_t id : hashed_experts(reference, 1.35)) {
+    ASSERT_GE(id, 0);
+    ASSERT_LT(id, 288);
+    ++by_expert[id];
+  }
+  std::vector<int64_t> counts;
+  for (const auto& [id, count] : by_expert)
+    counts.push_back(count);
+  std::sort(counts.begin(), counts.end());
+  ASSERT_EQ(counts.size(), 288U);
+  EXPECT_EQ(counts.front(), 61);
+  EXPECT_EQ(counts[144], 102);
+  EXPECT_EQ(counts.back(), 494);
+  EXPECT_EQ(hashed_experts({64, 64, 288, 8, 1}, 1.35, 8),
+            (std::vector<int32_t>{hashed_expert(8, 288, 1.35), hashed_expert(9, 288, 1.35),
+                                  hashed_expert(10, 288, 1.35), hashed_expert(11, 288, 1.35),
+                                  hashed_expert(12, 288, 1.35), hashed_expert(13, 288, 1.35),
+                                  hashed_expert(14, 288, 1.35), hashed_expert(15, 288, 1.35)}));
+}
+
+TEST(F16Bits, TruncatesAndKeepsWhatBf16Holds) {
+  EXPECT_EQ(f16_bits(0.0F), 0x0000);
+  EXPECT_EQ(f16_bits(-0.0F), 0x8000);
+  EXPECT_EQ(f16_bits(1.0F), 0x3C00);
+  EXPECT_EQ(f16_bits(-0.75F), 0xBA00);
+  EXPECT_EQ(f16_bits(std::nextafter(1.0F, 0.0F)), 0x3BFF);
+  EXPECT_EQ(f16_bits(0x1p-14F), 0x0400);
+  EXPECT_EQ(f16_bits(0x1p-15F), 0x0000);
+}
+
+TEST(Accuracy, FindsTheColumnsThatAreWrong) {
+  std::vector<float> actual(300, 1.0F);
+  const std::vector<double> exact(300, 1.0);
+  AccuracySums sums;
+  sums.add_row(actual, exact);
+  EXPECT_EQ(sums.result().relative_l2, 0);
+  actual[67] = actual[195] = 1.5F;  // 3 mod 32 and 64, 67 mod 128
+  sums.add_row(actual, exact);
+  const Accuracy accuracy = sums.result();
+  EXPECT_EQ(accuracy.outputs, 600);
+  EXPECT_NEAR(accuracy.relative_l2, std::sqrt(0.5 / 600), 1e-12);
+  EXPECT_EQ(accuracy.worst[0].column, 3);
+  EXPECT_EQ(accuracy.worst[1].column, 3);
+  EXPECT_EQ(accuracy.worst[2].column, 67);
+  EXPECT_EQ(accuracy.worst[2].modulus, 128);
+  EXPECT_NEAR(accuracy.worst[2].relative_l2, std::sqrt(0.5 / 4), 1e-12);
+  actual[0] = std::numeric_limits<float>::quiet_NaN();
+  sums.add_row(actual, exact);
+  EXPECT_TRUE(std::isinf(sums.result().relative_l2));
+  EXPECT_EQ(sums.result().worst[2].column, 0);
+}
+
+TEST(GroupedCases, Usual) {
+  const std::vector<GroupedCase> gpu = grouped_cases({}, false);
+  ASSERT_EQ(gpu.size(), 3U);
+  EXPECT_EQ(gpu[0].shape, (Shape{4096, 640, 288, 8, 4096}));
+  EXPECT_EQ(gpu[0].tokens, (Tokens{64, 576, 4096}));
+  EXPECT_EQ(gpu[1].shape, (Shape{4096, 1536, 128, 8, 8192}));
+  EXPECT_EQ(gpu[2].shape, (Shape{7168, 2048, 256, 8, 4096}));
+  const std::vector<GroupedCase> cpu = grouped_cases({}, true);
+  ASSERT_EQ(cpu.size(), 1U);
+  EXPECT_EQ(cpu[0].name, "small");
+}
+
+TEST(GroupedCases, DimensionsMakeOneOfTheirOwn) {
+  GroupedOptions options;
+  options.shape.hidden_size = 256;
+  options.tokens = {3, 9};
+  const std::vector<GroupedCase> cases = grouped_cases(options, false);
+  ASSERT_EQ(cases.size(), 1U);
+  EXPECT_EQ(cases[0].name, "256->640");
+  EXPECT_EQ(cases[0].shape, (Shape{256, 640, 288, 8, 9}));
+  options.model = find_model("Kimi-K2");
+  EXPECT_EQ(grouped_cases(options, false)[0].shape, (Shape{256, 2048, 384, 8, 9}));
+}
+
+TEST(GroupedCases, ValleyIsOverPowersOfTwo) {
+  GroupedOptions options;
+  options.valley = true;
+  const std::vector<GroupedCase> cases = grouped_cases(options, false);
+  ASSERT_EQ(cases.size(), 1U);
+  EXPECT_EQ(cases[0].tokens,
+            (Tokens{1,   2,   3,    4,    5,    7,    8,    9,    15,   16,  17,  31,
+                    32,  33,  63,   64,   65,   127,  128,  129,  255,  256, 257, 511,
+                    512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096}));
+  options.tokens = {6};
+  EXPECT_EQ(grouped_cases(options, true)[0].tokens, (Tokens{1, 2, 3, 4, 5}));
+}
+
+TEST(Valley, MarksFallsBelowTheSlowestSmallerCall) {
+  Valley valley;
+  for (const double us : {10.0, 20.0, 19.5, 18.0, 30.0})
+    valley.points.push_back({static_cast<int64_t>(us), false, {us, us, us}, {}, {}, 0});
+  find_falls(&valley.points);
+  EXPECT_EQ(valley.points[1].fall, 0);
+  EXPECT_NEAR(valley.points[2].fall, 0.025, 1e-12);
+  EXPECT_NEAR(valley.points[3].fall, 0.1, 1e-12);
+  EXPECT_EQ(valley_verdict(valley), "time falls by more than 5 % at 18 (10.0 %) tokens");
+  valley.points[3].us.median = 19.1;
+  find_falls(&valley.points);
+  EXPECT_EQ(valley_verdict(valley), "time rises with tokens, within 5 %");
+}
+
+TEST(GroupedRatios, OnlyOfWhatWasMeasured) {
+  GroupedRow row;
+  const auto add = [&](const char* name, double burst, double sustained) {
+    row.timings.push_back({name, 1, 1, {{burst, burst, burst}, {sustained, 0, 0}}});
+  };
+  add("gate_up", 500, 600);
+  add("dense.gate_up", 450, 540);
+  add("down", 300, 0);
+  add("layer", 1000, 1200);
+  const std::vector<GroupedRatio> ratios = grouped_ratios(row);
+  ASSERT_EQ(ratios.size(), 2U);
+  EXPECT_EQ(ratios[0].name, "gate_up: dense / memra");
+  EXPECT_EQ(ratios[0].of(Regime::kBurst), 0.9);
+  EXPECT_EQ(ratios[0].of(Regime::kSustained), 0.9);
+  EXPECT_EQ(ratios[1].name, "layer / its products");
+  EXPECT_EQ(ratios[1].of(Regime::kBurst), 1.25);
+  EXPECT_EQ(ratios[1].of(Regime::kSustained), 0);
+}
+
+class GroupedBench : public testing::TestWithParam<memra_format> {
+ protected:
+  static constexpr Shape kShape = {256, 192, 6, 3, 21};
+  static constexpr int64_t kBanks = 2;
+
+  Session session{kCpu};
+  GroupedBanks banks{session, kShape, kSwiglu, GetParam(), kBanks};
+  GroupedCalls calls{banks, 21, 1.35};
+};
+
+TEST_P(GroupedBench, IsAccurate) {
+  const GroupedPlanes planes(calls);
+  const GroupedAccuracy accuracy = measure_accuracy(calls, planes);
+  EXPECT_TRUE(accuracy.within_limits()) << accuracy.layer.text();
+  for (const Accuracy& plane : accuracy.planes) {
+    EXPECT_GT(plane.outputs, 0);
+    EXPECT_GT(plane.relative_l2, 0);
+  }
+}
+
+TEST_P(GroupedBench, StagesAndTablesAreTheLayer) {
+  const std::vector<float> y = calls.output(1);
+  EXPECT_EQ(calls.output(0), y) << "banks hold the same values";
+  EXPECT_GT(std::abs(y[5]), 0);
+  calls.launch_stages(1, MEMRA_GROUPED_ALL);
+  calls.launch(1, {MEMRA_PATH_GROUPED, true});
+  calls.launch(1, {MEMRA_PATH_ROWS, false});
+  EXPECT_NO_THROW(session.synchronize());
+  EXPECT_NE(banks.ptrs(0)[0], banks.ptrs(1)[0]);
+  EXPECT_EQ(banks.ptrs(1)[kDown * kShape.n_experts + 4], banks.fixture(1).slab(kDown, 4));
+}
+
+// Keeps what it is asked for.
+class Recorder final : public DenseBlas {
+ public:
+  void multiply(const void* x, const void* w, void* out, int64_t rows, int64_t outputs,
+                int64_t columns) const override {
+    operands.insert({x, w, out});
+    shape = {rows, outputs, columns};
+    last_x = static_cast<const uint16_t*>(x);
+    last_w = static_cast<const uint16_t*>(w);
+  }
+  std::string name() const override { return "none"; }
+
+  mutable std::set<std::vector<const void*>> operands;
+  mutable std::vector<int64_t> shape;
+  mutable const uint16_t* last_x = nullptr;
+  mutable const uint16_t* last_w = nullptr;
+};
+
+TEST_P(GroupedBench, DenseProductsHaveTheTotalSize) {
+  const Recorder blas;
+  const DenseProduct gate_up(blas, calls, false);
+  EXPECT_EQ(blas.shape, (std::vector<int64_t>{63, 384, 256}));
+  const DenseProduct down(blas, calls, true);
+  EXPECT_EQ(blas.shape, (std::vector<int64_t>{63, 256, 192}));
+  EXPECT_EQ(gate_up.flops() + down.flops(), calls.flops());
+  blas.operands.clear();
+  for (int64_t call = 0; call < gate_up.count(); ++call)
+    gate_up.launch(call);
+  EXPECT_EQ(blas.operands.size(), static_cast<size_t>(gate_up.count()));
+  // The last set: x is the calls' once for each slot, weights are E2M1 times UE4M3 values.
+  session.synchronize();
+  for (size_t i = 0; i < calls.x().size(); ++i) {
+    const uint16_t expected = f16_bits(bf16_value(calls.x()[i]));
+    ASSERT_EQ(blas.last_x[i], expected);
+    ASSERT_EQ(blas.last_x[2 * calls.x().size() + i], expected);
+  }
+  int64_t zeros = 0;
+  for (int64_t i = 0; i < 384 * 256; ++i) {
+    ASSERT_EQ(blas.last_w[i] & 0x1F, 0) << i;
+    zeros += (blas.last_w[i] & 0x7FFF) == 0 ? 1 : 0;
+  }
+  EXPECT_LT(zeros, 384 * 256 / 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, GroupedBench, testing::Values(MEMRA_NVFP4, MEMRA_NVFP4_V2),
+                         [](const auto& info) { return std::string(format_name(info.param)); });
+
+}  // namespace
+}  // namespace memra::bench
