@@ -1,9 +1,17 @@
-// memra-bench: Google Benchmark over the stages and the whole layer of the rows path. Times are the
-// device's, of a graph replay, per launch; bytes are those of the weights, each expert once.
+// memra-bench: Google Benchmark over the stages and the whole layer of both paths. Times are the
+// device's, of a graph replay, per launch; bytes are those of the weights, each expert once, and
+// flops those of the products.
 //
 //   rows/STAGE.FORMAT.VARIANT/tokens:N    a stage
 //   rows/layer/tokens:N                   memra_moe_rows, bf16 in and out
 //   rows/layer/model:NAME/tokens:N        the same in the dimensions of a published model
+//   grouped/STAGE.FORMAT/tokens:N         a stage, as the layer's call runs it
+//   grouped/layer.FORMAT/tokens:N         memra_moe_grouped, bf16 in and out
+//   grouped/layer/model:NAME/tokens:N     the same in the dimensions of a published model
+//   moe/tokens:N                          memra_moe, which chooses the path
+//
+// Without --model the grouped path has 288 experts, 4096/640, and its routing is skewed; that of
+// models is uniform.
 //
 // To compare two builds, run both with JSON out and give the files to compare.py, which comes with
 // Google Benchmark (tools/compare.py in its sources, googlebenchmark-tools in some packages):
@@ -20,11 +28,14 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "arms.h"
 #include "cli.h"
 #include "dataset.h"
+#include "grouped_calls.h"
+#include "grouped_options.h"
 #include "launcher.h"
 #include "layer_calls.h"
 #include "models.h"
@@ -36,13 +47,18 @@ namespace {
 constexpr int64_t kStageTokens[] = {1, 2, 4, 8, 16};
 constexpr int64_t kLayerTokens[] = {1, 2, 4, 8, 16, 32, 64};
 constexpr int64_t kModelTokens[] = {1, 4};
+constexpr int64_t kGroupedTokens[] = {64, 576, 4096};
+constexpr int64_t kGroupedModelTokens[] = {512, 4096};
+constexpr int64_t kMoeTokens[] = {1, 4, 16, 64, 256, 1024, 4096};
+constexpr int64_t kCpuMaxTokens = 64;
 constexpr int64_t kMinGpuLaunches = 100;
+constexpr int64_t kGroupedBanks = 3;
 
 // One iteration is one replay of a graph of many launches, so that its start does not count.
 template <typename Enqueue>
 void replay(benchmark::State& state, const Session& session, int64_t rotation, double bytes,
-            Enqueue enqueue) {
-  const int64_t min_launches = session.on_cpu() ? 1 : kMinGpuLaunches;
+            Enqueue enqueue, int64_t min_gpu_launches = kMinGpuLaunches) {
+  const int64_t min_launches = session.on_cpu() ? 1 : min_gpu_launches;
   const Replay replay = record(session, rotation, min_launches, enqueue);
   const Stopwatch stopwatch(session);
   replay.enqueue(session);
@@ -53,6 +69,14 @@ void replay(benchmark::State& state, const Session& session, int64_t rotation, d
   session.synchronize();
   state.SetBytesProcessed(static_cast<int64_t>(bytes) * state.iterations());
 }
+
+struct GroupedBenchmark {
+  Activation activation;
+  double skew = 1;
+  memra_format format = MEMRA_NVFP4_V2;
+  uint32_t stages = MEMRA_GROUPED_ALL;
+  memra_path path = MEMRA_PATH_GROUPED;
+};
 
 // Makes what a benchmark needs when it comes to run, and keeps it for the next one of the same
 // dimensions. What is not needed any more is freed first: two banks may not fit.
@@ -84,11 +108,52 @@ class Suite {
            [&](int64_t call) { calls.launch(call, {}); });
   }
 
+  // Some of MEMRA_GROUPED_*, or a whole call by `path`. `shape` has the most tokens that the banks
+  // are used with.
+  void run_grouped(benchmark::State& state, const GroupedBenchmark& what, Shape shape,
+                   int64_t tokens) {
+    shape.n_experts = usual_experts(shape, session_.on_cpu());
+    prepare_banks(shape, what.activation, what.format);
+    const GroupedCalls calls(*banks_, tokens, what.skew);
+    const memra_moe_layer_properties& layer = banks_->properties();
+    const bool rows = what.path == MEMRA_PATH_AUTO && tokens < layer.grouped_min_tokens;
+    state.SetLabel(
+        format("%lld experts, ", static_cast<long long>(shape.n_experts)) +
+        (rows ? std::string("rows")
+              : std::string(layer.grouped_gate_up_kernel) + ", " + layer.grouped_down_kernel));
+    // What a stage reads is made by those before it.
+    const bool whole = what.stages == MEMRA_GROUPED_ALL;
+    if (!whole) calls.launch_stages(0, what.stages - 1);
+    const double share = whole ? 1 : what.stages == MEMRA_GROUPED_GATE_UP ? 2.0 / 3 : 1.0 / 3;
+    replay(
+        state, session_, whole ? calls.count() : banks_->count(), share * calls.bytes(),
+        [&](int64_t call) {
+          whole ? calls.launch(call, {what.path, false}) : calls.launch_stages(call, what.stages);
+        },
+        1);
+    state.counters["flops"] =
+        benchmark::Counter(share * calls.flops(), benchmark::Counter::kIsIterationInvariantRate);
+  }
+
  private:
-  void prepare_data(const Shape& shape, const Activation& activation) {
-    if (data_ && data_->shape() == shape) return;
+  void free_all() {
+    banks_.reset();
     layer_.reset();
     data_.reset();
+  }
+
+  void prepare_banks(const Shape& shape, const Activation& activation, memra_format weight_format) {
+    if (banks_ && banks_->shape() == shape && banks_->format() == weight_format &&
+        banks_->fixture(0).activation() == activation)
+      return;
+    free_all();
+    banks_ =
+        std::make_unique<GroupedBanks>(session_, shape, activation, weight_format, kGroupedBanks);
+  }
+
+  void prepare_data(const Shape& shape, const Activation& activation) {
+    if (data_ && data_->shape() == shape) return;
+    free_all();
     // Large enough together for loads to come from memory.
     const double rotation = session_.on_cpu() ? 128e6 : 300e6;
     const auto experts = static_cast<double>(DataSet::count_unique_experts(shape));
@@ -107,8 +172,7 @@ class Suite {
 
   void prepare_layer(const Shape& shape, const Activation& activation) {
     if (layer_ && layer_->shape() == shape && layer_->activation() == activation) return;
-    data_.reset();
-    layer_.reset();
+    free_all();
     layer_ = std::make_unique<LayerFixture>(session_, shape, activation);
   }
 
@@ -117,6 +181,7 @@ class Suite {
   std::unique_ptr<WeightSource> weights_;
   std::unique_ptr<DataSet> data_;
   std::unique_ptr<LayerFixture> layer_;
+  std::unique_ptr<GroupedBanks> banks_;
 };
 
 void add(const std::string& name, const std::function<void(benchmark::State&)>& function) {
@@ -153,7 +218,49 @@ void add_layer(Suite* suite, const std::string& name, Shape shape, const Activat
   }
 }
 
-void register_all(Suite* suite, const Arguments& arguments) {
+// Calls on the CPU are kept to a second or so.
+void add_grouped(Suite* suite, const std::string& name, const GroupedBenchmark& what, Shape shape,
+                 std::span<const int64_t> tokens_list, bool on_cpu) {
+  shape.tokens = on_cpu ? kCpuMaxTokens : tokens_list.back();
+  for (const int64_t tokens : tokens_list) {
+    if (on_cpu && tokens > kCpuMaxTokens) continue;
+    add(name + tokens_name(tokens),
+        [=](benchmark::State& state) { suite->run_grouped(state, what, shape, tokens); });
+  }
+}
+
+void register_grouped(Suite* suite, const Arguments& arguments, bool on_cpu) {
+  const bool reference = arguments.model.empty();
+  const GroupedCase usual = grouped_cases({}, false).front();
+  const Shape shape = reference ? usual.shape : arguments.shape;
+  GroupedBenchmark whole;
+  whole.activation = arguments.activation;
+  if (reference) whole.activation.kind = MEMRA_SWIGLU;
+  whole.skew = reference ? usual.skew : 1;
+  for (const memra_format weight_format : {MEMRA_NVFP4_V2, MEMRA_NVFP4}) {
+    whole.format = weight_format;
+    const auto name = [&](const char* part) {
+      return std::string("grouped/") + part + "." + format_name(weight_format);
+    };
+    GroupedBenchmark stage = whole;
+    stage.stages = MEMRA_GROUPED_GATE_UP;
+    add_grouped(suite, name("gate_up"), stage, shape, kGroupedTokens, on_cpu);
+    stage.stages = MEMRA_GROUPED_DOWN;
+    add_grouped(suite, name("down"), stage, shape, kGroupedTokens, on_cpu);
+    add_grouped(suite, name("layer"), whole, shape, kGroupedTokens, on_cpu);
+  }
+  whole.format = MEMRA_NVFP4_V2;
+  whole.path = MEMRA_PATH_AUTO;
+  add_grouped(suite, "moe", whole, shape, kMoeTokens, on_cpu);
+  for (const ModelShape& model : model_shapes()) {
+    GroupedBenchmark layer;
+    layer.activation = model.activation_options();
+    add_grouped(suite, "grouped/layer/model:" + std::string(model.name), layer, model.shape(),
+                on_cpu ? std::span(&kCpuMaxTokens, 1) : std::span(kGroupedModelTokens), on_cpu);
+  }
+}
+
+void register_all(Suite* suite, const Arguments& arguments, bool on_cpu) {
   const Activation activation = arguments.activation;
   for (const int64_t tokens : kStageTokens) {
     Shape shape = arguments.shape;
@@ -169,6 +276,7 @@ void register_all(Suite* suite, const Arguments& arguments) {
     add_layer(suite, "rows/layer/model:" + std::string(model.name), model.shape(),
               model.activation_options(), kModelTokens);
   }
+  register_grouped(suite, arguments, on_cpu);
 }
 
 void read_command_line(int argc, char** argv, CLI::App* app, Arguments* arguments) {
@@ -187,7 +295,7 @@ int run(const Arguments& arguments) {
   const Session session(arguments.engine);
   benchmark::AddCustomContext("memra device", session.properties().device_name);
   Suite suite(session);
-  register_all(&suite, arguments);
+  register_all(&suite, arguments, session.on_cpu());
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;
@@ -199,7 +307,7 @@ int run(const Arguments& arguments) {
 int main(int argc, char** argv) {
   using namespace memra::bench;
   try {
-    CLI::App app{"Benchmarks of memra's rows path.", "memra-bench"};
+    CLI::App app{"Benchmarks of memra's rows and grouped paths.", "memra-bench"};
     Arguments arguments;
     bool help = false;
     for (int i = 1; i < argc; ++i)
