@@ -1,5 +1,5 @@
-# cmake -DFILE=results.json -DROWS=n -DVALLEYS=n -P check_grouped_json.cmake
-# Parses what moe-grouped-ceiling wrote: so many rows and valleys, with positive figures.
+# cmake -DFILE=results.json -DROWS=n -DVALLEYS=n -DBARS=n -P check_grouped_json.cmake
+# Parses what moe-grouped-ceiling wrote: so many rows, valleys and bars, with positive figures.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/check_json.cmake")
 file(READ "${FILE}" document)
@@ -42,6 +42,19 @@ if(VALLEYS GREATER 0)
     require_positive(valleys ${valley} points 0 tokens)
     foreach(key us rows_us grouped_us)
       require_positive(valleys ${valley} points 1 ${key} median)
+    endforeach()
+  endforeach()
+endif()
+
+if(BARS GREATER 0)
+  require_length(${BARS} bars)
+  math(EXPR last "${BARS} - 1")
+  foreach(bar RANGE ${last})
+    foreach(key name verdict met)
+      get(value bars ${bar} ${key})
+    endforeach()
+    foreach(key bar aim)
+      require_positive(bars ${bar} ${key})
     endforeach()
   endforeach()
 endif()

@@ -12,9 +12,9 @@ trap 'rm -f "$out" "$json"' EXIT
 # shellcheck source=bench/expect.sh
 . "$(dirname "$0")/expect.sh"
 
-# expect_json ROWS VALLEYS: the file holds that many of each, and sound ones.
+# expect_json ROWS VALLEYS [BARS]: the file holds that many of each, and sound ones.
 expect_json() {
-  "$cmake" -DFILE="$json" -DROWS="$1" -DVALLEYS="$2" \
+  "$cmake" -DFILE="$json" -DROWS="$1" -DVALLEYS="$2" -DBARS="${3:-0}" \
     -P "$(dirname "$0")/check_grouped_json.cmake" >"$out" 2>&1 || {
     fail "the JSON:"
     cat "$out"
@@ -43,7 +43,8 @@ expect 2 "banks" --banks 0
 expect 2 "rounds" --rounds 0
 expect 2 "warm-ms" --warm-ms -1
 expect 2 "pause-ms" --pause-ms soon
-expect 2 "both-paths requires --valley" --both-paths
+expect 2 "both-paths needs --valley or --bars" --both-paths
+expect 2 "excludes" --bars --valley
 expect 2 "" --no-such-option
 expect 2 "" --backend tpu
 expect 2 "" unexpected
@@ -62,6 +63,11 @@ expect 2 "" unexpected
   expect 0 "^time \(rises\|falls\)" $small --valley --both-paths --tokens 9 --formats v2 \
     --json "$json"
   expect_json 0 1
+  expect 0 "^relative L2, worst layer of all .* met by" $small --bars --both-paths --tokens 3,5 \
+    --json "$json"
+  expect_json 3 1 20
+  expect 0 "^bars: 1 met, 0 missed, 19 not measured\|^bars: 0 met, 1 missed, 19 not" $small --bars \
+    --skip-accuracy --tokens 2 --formats v2 --arms layer --regimes burst
   expect 1 "left out: its banks take" $cpu --model Kimi-K2 --banks 64
   expect 1 "cannot write" $small --json /no/such/folder/file
 }

@@ -1,3 +1,4 @@
+#include "grouped_bars.h"
 #include "grouped_report.h"
 #include "json_parts.h"
 
@@ -89,6 +90,14 @@ json to_json(const Valley& valley) {
   return result;
 }
 
+json to_json(const Bar& bar) {
+  json result = {{"name", bar.name},         {"regime", bar.regime},    {"unit", bar.unit},
+                 {"at_least", bar.at_least}, {"bar", bar.bar},          {"aim", bar.aim},
+                 {"met", bar.is_met()},      {"verdict", bar.verdict()}};
+  if (bar.measured) result["measured"] = *bar.measured;
+  return result;
+}
+
 }  // namespace
 
 void write_grouped_json(const GroupedResults& results) {
@@ -110,6 +119,11 @@ void write_grouped_json(const GroupedResults& results) {
   document["valleys"] = json::array();
   for (const Valley& valley : results.valleys)
     document["valleys"].push_back(to_json(valley));
+  if (results.options->bars) {
+    document["bars"] = json::array();
+    for (const Bar& bar : judge_bars(results.rows, results.valleys))
+      document["bars"].push_back(to_json(bar));
+  }
   write_document(document, results.options->json_path);
 }
 

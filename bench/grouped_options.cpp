@@ -19,9 +19,10 @@ constexpr const char* kDescription =
     "under sustained load, and its error against f64.";
 
 constexpr const char* kFooter =
-    "Exit status: 0 all well; 1 an error beyond what memra.h promises, or a fault; 2 usage.";
+    "Exit status: 0 all well, whatever the speed; 1 an error beyond what memra.h promises, or a\n"
+    "fault; 2 usage.";
 
-// The step of the memra_moe sweep, and where it ends.
+// Where the sweep of memra_moe ends.
 constexpr int64_t kValleyEnd = 4096;
 constexpr int64_t kCpuValleyEnd = 64;
 
@@ -161,6 +162,26 @@ std::vector<GroupedCase> grouped_cases(const GroupedOptions& options, bool on_cp
   return cases;
 }
 
+std::vector<GroupedRun> grouped_runs(const GroupedOptions& options, bool on_cpu) {
+  const std::vector<GroupedCase> cases = grouped_cases(options, on_cpu);
+  std::vector<GroupedRun> runs;
+  for (const memra_format weight_format : options.formats) {
+    for (const GroupedCase& layer : cases) {
+      runs.push_back({layer, weight_format, options.valley});
+      if (!options.bars || weight_format == MEMRA_NVFP4_V2) continue;
+      // Bars ask for V1 in the longest call of the first case alone.
+      runs.back().layer.tokens = {layer.shape.tokens};
+      break;
+    }
+  }
+  if (options.bars) {
+    GroupedOptions valley = options;
+    valley.valley = true;
+    runs.push_back({grouped_cases(valley, on_cpu).front(), options.formats.front(), true});
+  }
+  return runs;
+}
+
 RegimeSettings regime_settings(const GroupedOptions& options, bool on_cpu) {
   RegimeSettings settings;
   if (on_cpu) {
@@ -182,7 +203,7 @@ ParseResult parse_grouped_options(int argc, char** argv, GroupedOptions* options
   std::string model;
   add_dimensions(&app, options, &model);
   app.add_option("--tokens", options->tokens,
-                 "token counts, comma-separated (of the case); with --valley the last is its end")
+                 "token counts, comma-separated (of the case); a valley ends with the last")
       ->delimiter(',')
       ->check(range(1, 1 << 20));
   add_list(&app, "--formats", &options->formats, kFormats, "v1, v2; comma-separated (both)");
@@ -195,14 +216,18 @@ ParseResult parse_grouped_options(int argc, char** argv, GroupedOptions* options
   auto* valley =
       app.add_flag("--valley", options->valley,
                    "time memra_moe over token counts instead, powers of two and one beside each");
-  app.add_flag("--both-paths", options->both_paths, "with --valley: time each path as well")
-      ->needs(valley);
+  app.add_flag(
+         "--bars", options->bars,
+         "measure what the bars of an H200 need, a valley among it, and say how far from each")
+      ->excludes(valley);
+  app.add_flag("--both-paths", options->both_paths,
+               "with --valley or --bars: time each path as well in the valley");
   app.add_flag("--skip-accuracy", options->skip_accuracy, "do not compare with f64");
   app.add_option("--banks", options->banks, "banks that launches rotate over (3)")
       ->check(range(1, 64));
   app.add_option("--rounds", options->rounds, "rounds of 5 samples a figure (GPU 3, CPU 1)")
       ->check(range(1, 1000));
-  app.add_option("--pause-ms", options->pause_ms, "pause before a burst (GPU 200, CPU 0)")
+  app.add_option("--pause-ms", options->pause_ms, "pause before a burst (GPU 300, CPU 0)")
       ->check(range(0, 60000));
   app.add_option("--warm-ms", options->warm_ms, "load before sustained samples (GPU 500, CPU 20)")
       ->check(range(0, 60000));
@@ -218,6 +243,8 @@ ParseResult parse_grouped_options(int argc, char** argv, GroupedOptions* options
     list_models();
     return ParseResult::kExit;
   }
+  if (options->both_paths && !options->valley && !options->bars)
+    return usage_error(kTool, "--both-paths needs --valley or --bars");
   if (!model.empty()) {
     options->model = find_model(model);
     if (options->model == nullptr) {

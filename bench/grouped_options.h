@@ -33,6 +33,7 @@ struct GroupedOptions {
   std::vector<std::string> arms;  // parts of names; empty: all
   std::vector<Regime> regimes = {Regime::kBurst, Regime::kSustained};
   bool valley = false;
+  bool bars = false;
   bool both_paths = false;
   bool skip_accuracy = false;
   int64_t banks = 3;
@@ -46,6 +47,15 @@ struct GroupedOptions {
 ParseResult parse_grouped_options(int argc, char** argv, GroupedOptions* options);
 
 std::vector<GroupedCase> grouped_cases(const GroupedOptions& options, bool on_cpu);
+
+// What is measured with the same banks: rows of a table, or a valley.
+struct GroupedRun {
+  GroupedCase layer;
+  memra_format format = MEMRA_NVFP4_V2;
+  bool valley = false;
+};
+std::vector<GroupedRun> grouped_runs(const GroupedOptions& options, bool on_cpu);
+
 RegimeSettings regime_settings(const GroupedOptions& options, bool on_cpu);
 
 }  // namespace memra::bench

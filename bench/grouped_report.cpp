@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "grouped_bars.h"
 #include "setup.h"
 
 namespace memra::bench {
@@ -172,6 +173,7 @@ std::string valley_verdict(const Valley& valley) {
 
 void print_grouped_summary(const GroupedResults& results) {
   print_formats(results);
+  if (results.options->bars) print_bars(results.out, judge_bars(results.rows, results.valleys));
   for (const std::string& note : results.notes)
     std::fprintf(results.out, "note: %s\n", note.c_str());
 }

@@ -6,7 +6,9 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <stdexcept>
 
+#include "grouped_bars.h"
 #include "grouped_report.h"
 #include "inputs.h"
 #include "routing.h"
@@ -141,6 +143,102 @@ TEST(GroupedRatios, OnlyOfWhatWasMeasured) {
   EXPECT_EQ(ratios[1].name, "layer / its products");
   EXPECT_EQ(ratios[1].of(Regime::kBurst), 1.25);
   EXPECT_EQ(ratios[1].of(Regime::kSustained), 0);
+}
+
+// The runs of --bars, as "case/format/tokens".
+std::vector<std::string> runs_of_bars(GroupedOptions options, bool on_cpu) {
+  options.bars = true;
+  std::vector<std::string> runs;
+  for (const GroupedRun& run : grouped_runs(options, on_cpu)) {
+    std::string text = run.layer.name + "/" + format_name(run.format);
+    if (run.valley) text += "/valley";
+    if (!run.valley) {
+      for (const int64_t tokens : run.layer.tokens)
+        text += "/" + std::to_string(tokens);
+    }
+    runs.push_back(text);
+  }
+  return runs;
+}
+
+TEST(GroupedRuns, BarsNeedEveryCaseAndLittleOfV1) {
+  using Runs = std::vector<std::string>;
+  EXPECT_EQ(runs_of_bars({}, false),
+            (Runs{"reference/v2/64/576/4096", "uniform-128/v2/8192", "uniform-256/v2/4096",
+                  "reference/v1/4096", "reference/v2/valley"}));
+  EXPECT_EQ(runs_of_bars({}, true), (Runs{"small/v2/16/64", "small/v1/64", "small/v2/valley"}));
+  GroupedOptions options;
+  options.formats = {MEMRA_NVFP4};
+  options.cases = {"uniform-128"};
+  EXPECT_EQ(runs_of_bars(options, false), (Runs{"uniform-128/v1/8192", "uniform-128/v1/valley"}));
+}
+
+// A row in which every arm takes as long.
+GroupedRow even_row(const char* name, int64_t tokens, memra_format weight_format, double us) {
+  GroupedRow row;
+  row.case_name = name;
+  row.shape.tokens = tokens;
+  row.format = weight_format;
+  for (const std::string_view arm : grouped_arm_names())
+    row.timings.push_back({std::string(arm), 6e11, 1, {{us, us, us}, {us, us, us}}});
+  return row;
+}
+
+const Bar& bar_named(const std::vector<Bar>& bars, const std::string& start,
+                     const std::string& regime) {
+  const auto found = std::find_if(bars.begin(), bars.end(), [&](const Bar& bar) {
+    return bar.name.rfind(start, 0) == 0 && bar.regime == regime;
+  });
+  if (found == bars.end()) throw std::out_of_range(start);
+  return *found;
+}
+
+TEST(Bars, NothingIsKnownOfWhatWasNotMeasured) {
+  const std::vector<Bar> bars = judge_bars({even_row("small", 4096, MEMRA_NVFP4_V2, 1)}, {});
+  EXPECT_EQ(bars.size(), 20U);
+  for (const Bar& bar : bars) {
+    EXPECT_FALSE(bar.measured || bar.is_met() || bar.is_missed()) << bar.name;
+    EXPECT_EQ(bar.verdict(), "not measured");
+    EXPECT_EQ(bar.at_least, bar.aim > bar.bar || bar.unit == "TFLOP/s") << bar.name;
+  }
+}
+
+TEST(Bars, SayByHowMuch) {
+  std::vector<GroupedRow> rows = {even_row("reference", 64, MEMRA_NVFP4_V2, 140),
+                                  even_row("reference", 576, MEMRA_NVFP4_V2, 190),
+                                  even_row("reference", 4096, MEMRA_NVFP4, 1200),
+                                  even_row("reference", 4096, MEMRA_NVFP4_V2, 1000),
+                                  even_row("uniform-128", 8192, MEMRA_NVFP4_V2, 900),
+                                  even_row("uniform-256", 4096, MEMRA_NVFP4_V2, 900)};
+  rows[0].accuracy.emplace();
+  rows[0].accuracy->planes[kUp].relative_l2 = 4e-4;
+  rows[0].accuracy->layer.relative_l2 = 2e-3;
+  Valley valley;
+  valley.points.resize(2);
+  valley.points[1].fall = 0.08;
+  const std::vector<Bar> bars = judge_bars(rows, {valley});
+  for (const Bar& bar : bars)
+    EXPECT_TRUE(bar.measured) << bar.name;
+
+  // 6e11 operations in a millisecond.
+  const Bar& gate_up = bar_named(bars, "gate and up (reference", "burst");
+  EXPECT_NEAR(*gate_up.measured, 600, 1e-9);
+  EXPECT_EQ(gate_up.verdict(), "met by 0.0 %, aim missed by 11.8 %");
+  const Bar& down = bar_named(bars, "down: dense / memra", "sustained");
+  EXPECT_EQ(down.verdict(), "met by 25.0 %, aim met by 11.1 %");
+  const Bar& few = bar_named(bars, "products in the layer (reference, 64", "burst");
+  EXPECT_NEAR(*few.measured, 0.28, 1e-12);
+  EXPECT_EQ(few.verdict(), "met by 3.4 %, aim missed by 5.7 %");
+  const Bar& middle = bar_named(bars, "products in the layer (reference, 576", "burst");
+  EXPECT_EQ(middle.verdict(), "BAR missed by 2.7 %");
+  EXPECT_TRUE(middle.is_missed());
+  for (const char* regime : {"burst", "sustained"}) {
+    EXPECT_EQ(*bar_named(bars, "products, V1 / V2", regime).measured, 1.2);
+    EXPECT_EQ(*bar_named(bars, "layer / its", regime).measured, 0.5);
+  }
+  EXPECT_EQ(bar_named(bars, "relative L2, worst product", "").verdict(), "met by 20.0 %");
+  EXPECT_EQ(bar_named(bars, "relative L2, worst layer", "").verdict(), "BAR missed by 100.0 %");
+  EXPECT_EQ(bar_named(bars, "time of memra_moe", "").verdict(), "BAR missed by 60.0 %");
 }
 
 class GroupedBench : public testing::TestWithParam<memra_format> {

@@ -10,9 +10,10 @@ namespace {
 // Of the device's memory; the rest is for activations, outputs and dense operands.
 constexpr double kMemoryShare = 0.6;
 
-void run_case(const GroupedCase& grouped_case, memra_format weight_format, const DenseBlas* blas,
-              GroupedResults* results, Progress* progress) {
+void measure(const GroupedRun& run, const DenseBlas* blas, GroupedResults* results,
+             Progress* progress) {
   const GroupedOptions& options = *results->options;
+  const GroupedCase& grouped_case = run.layer;
   const Session& session = *results->session;
   const double bytes =
       static_cast<double>(options.banks) * LayerFixture::bank_bytes(grouped_case.shape);
@@ -25,8 +26,8 @@ void run_case(const GroupedCase& grouped_case, memra_format weight_format, const
   progress->show(grouped_case.name + ": weights");
   Activation activation;
   activation.kind = MEMRA_SWIGLU;
-  const GroupedBanks banks(session, grouped_case.shape, activation, weight_format, options.banks);
-  if (options.valley) {
+  const GroupedBanks banks(session, grouped_case.shape, activation, run.format, options.banks);
+  if (run.valley) {
     results->valleys.push_back(
         measure_valley(banks, grouped_case, results->settings, options.both_paths, progress));
     progress->clear();
@@ -53,13 +54,11 @@ int run(const GroupedOptions& options) {
   print_grouped_setup(results);
 
   Progress progress;
-  for (const GroupedCase& grouped_case : grouped_cases(options, session.on_cpu())) {
-    for (const memra_format weight_format : options.formats) {
-      try {
-        run_case(grouped_case, weight_format, blas.get(), &results, &progress);
-      } catch (const Failure& error) {
-        throw Failure(grouped_case.name + ": " + error.what());
-      }
+  for (const GroupedRun& run : grouped_runs(options, session.on_cpu())) {
+    try {
+      measure(run, blas.get(), &results, &progress);
+    } catch (const Failure& error) {
+      throw Failure(run.layer.name + ": " + error.what());
     }
   }
   progress.clear();

@@ -20,7 +20,7 @@ struct RegimeSettings {
   int rounds = 3;         // over all replays, in turn
   int samples = 5;        // of one replay, in each round
   int burst_warmups = 2;  // replays between pause and first sample
-  double pause_ms = 200;  // burst: before each replay's turn
+  double pause_ms = 300;  // burst: before each replay's turn
   double warm_ms = 500;   // sustained: of replays, before each replay's turn
   double min_sample_us = 4e3;
 };
