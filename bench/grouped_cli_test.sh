@@ -36,8 +36,8 @@ expect 2 "--hidden 100 is no multiple of 64" --hidden 100
 expect 2 "--top-k 9 is more than --experts 8" --experts 8 --top-k 9
 expect 2 "tokens" --tokens 64,0
 expect 2 "tokens" --tokens one
-expect 2 "formats" --formats v3
-expect 2 "regimes" --regimes eternal
+expect 2 "formats: no 'v3'; there are v1 v2" --formats v2,v3
+expect 2 "regimes: no 'eternal'; there are burst sustained" --regimes eternal
 expect 2 "-1 is not a positive number" --skew -1
 expect 2 "banks" --banks 0
 expect 2 "rounds" --rounds 0
@@ -51,7 +51,7 @@ expect 2 "" unexpected
 
 # shellcheck disable=SC2086
 {
-  expect 0 "^layer / its products" $small --tokens 5,17 --json "$json"
+  expect 0 "^layer / its products" $small --tokens 17,5,5 --json "$json"
   expect_json 4 0
   expect 0 "^V1 / V2 .* layer" $small --tokens 3 --arms layer --skew 1
   expect 0 "worst column mod 32" $small --tokens 3 --arms route --regimes burst --formats v1
@@ -60,7 +60,7 @@ expect 2 "" unexpected
   expect_json 1 0
   expect 0 "^Qwen3-30B-A3B" $cpu --model qwen3-30b-a3b --experts 8 --tokens 2 --formats v2 \
     --arms layer
-  expect 0 "^time \(rises\|falls\)" $small --valley --both-paths --tokens 9 --formats v2 \
+  expect 0 "^time \(rises\|falls\)" $small --valley --both-paths --tokens 9,4 --formats v2 \
     --json "$json"
   expect_json 0 1
   expect 0 "^relative L2, worst layer of all .* met by" $small --bars --both-paths --tokens 3,5 \

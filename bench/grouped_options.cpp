@@ -117,9 +117,20 @@ CLI::Validator arm_part() {
 template <typename Value>
 void add_list(CLI::App* app, const std::string& name, std::vector<Value>* values,
               const std::map<std::string, Value>& names, const std::string& help) {
+  const auto to_number = [&names](std::string& text) {
+    if (const auto found = names.find(text); found != names.end()) {
+      text = std::to_string(static_cast<int>(found->second));
+      return std::string();
+    }
+    std::string error = "no '" + text + "'; there are";
+    for (const auto& [known, value] : names)
+      error += " " + known;
+    return error;
+  };
   app->add_option(name, *values, help)
       ->delimiter(',')
-      ->transform(CLI::CheckedTransformer(names, CLI::ignore_case).description(""));
+      ->transform(CLI::Validator(to_number, ""))
+      ->type_name("TEXT");
 }
 
 void add_dimensions(CLI::App* app, GroupedOptions* options, std::string* model) {
@@ -203,7 +214,7 @@ ParseResult parse_grouped_options(int argc, char** argv, GroupedOptions* options
   std::string model;
   add_dimensions(&app, options, &model);
   app.add_option("--tokens", options->tokens,
-                 "token counts, comma-separated (of the case); a valley ends with the last")
+                 "token counts, comma-separated (of the case); a valley ends with the most")
       ->delimiter(',')
       ->check(range(1, 1 << 20));
   add_list(&app, "--formats", &options->formats, kFormats, "v1, v2; comma-separated (both)");
@@ -245,6 +256,9 @@ ParseResult parse_grouped_options(int argc, char** argv, GroupedOptions* options
   }
   if (options->both_paths && !options->valley && !options->bars)
     return usage_error(kTool, "--both-paths needs --valley or --bars");
+  std::vector<int64_t>& tokens = options->tokens;
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
   if (!model.empty()) {
     options->model = find_model(model);
     if (options->model == nullptr) {

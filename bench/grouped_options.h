@@ -24,7 +24,7 @@ struct GroupedCase {
 // What is left empty or at 0 takes a default that depends on the backend.
 struct GroupedOptions {
   std::vector<std::string> cases;
-  std::vector<int64_t> tokens;
+  std::vector<int64_t> tokens;  // in rising order
   // Dimensions that were given make a case of their own.
   Shape shape = {0, 0, 0, 0, 0};
   double skew = 0;
