@@ -20,6 +20,7 @@ using Row = std::vector<double>;
 std::vector<int64_t> spread(int64_t count, int64_t most) {
   const int64_t n = std::min(count, most);
   std::vector<int64_t> picked;
+  picked.reserve(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
     picked.push_back(n == 1 ? 0 : i * (count - 1) / (n - 1));
   return picked;

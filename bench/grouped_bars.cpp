@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 namespace memra::bench {
 namespace {
@@ -10,7 +9,6 @@ namespace {
 using Rows = std::vector<GroupedRow>;
 using Arms = std::vector<std::string_view>;
 using Figure = std::optional<double>;
-using Measure = std::function<Figure(const Rows&, Regime)>;
 
 struct Place {
   const char* case_name;
@@ -44,74 +42,85 @@ Figure microseconds(const Rows& rows, const Times& times, Regime regime) {
   return us > 0 ? Figure(us) : Figure();
 }
 
-Measure quotient(const Times& over, const Times& under) {
-  return [=](const Rows& rows, Regime regime) -> Figure {
-    const Figure numerator = microseconds(rows, over, regime);
-    const Figure denominator = microseconds(rows, under, regime);
-    if (!numerator || !denominator) return {};
-    return *numerator / *denominator;
-  };
-}
+// How a bar's figure comes from times.
+enum class Kind { kQuotient, kTeraflops, kMilliseconds };
 
-Measure milliseconds(const Times& times) {
-  return [=](const Rows& rows, Regime regime) -> Figure {
-    const Figure us = microseconds(rows, times, regime);
-    if (!us) return {};
-    return *us / 1e3;
-  };
-}
-
-Measure teraflops(const Place& place, std::string_view arm) {
-  return [=](const Rows& rows, Regime regime) -> Figure {
-    const Figure us = microseconds(rows, {place, {arm}}, regime);
-    if (!us) return {};
-    return find_row(rows, place)->find(arm)->flops / *us / 1e6;
-  };
+const char* unit_of(Kind kind) {
+  return kind == Kind::kQuotient ? "" : kind == Kind::kTeraflops ? "TFLOP/s" : "ms";
 }
 
 struct Rule {
   const char* name;
-  Place place;
   std::vector<Regime> regimes;
-  const char* unit;
-  Measure measure;
+  Kind kind;
+  Times times;  // of one arm for TFLOP/s
+  Times under;  // of a quotient
   bool at_least;
   double bar, aim;
 };
 
+Figure measured(const Rows& rows, const Rule& rule, Regime regime) {
+  const Figure us = microseconds(rows, rule.times, regime);
+  if (!us) return {};
+  if (rule.kind == Kind::kMilliseconds) return *us / 1e3;
+  if (rule.kind == Kind::kTeraflops) {
+    const GroupedRow* const row = find_row(rows, rule.times.place);
+    return row->find(rule.times.arms.front())->flops / *us / 1e6;
+  }
+  const Figure under_us = microseconds(rows, rule.under, regime);
+  return under_us ? Figure(*us / *under_us) : Figure();
+}
+
 std::vector<Rule> speed_rules() {
-  const Arms products = {"gate_up", "down"};
-  const Arms dense = {"dense.gate_up", "dense.down"};
+  const Times products = {kLong, {"gate_up", "down"}};
+  const Times layer = {kLong, {"layer"}};
   const std::vector<Regime> burst = {Regime::kBurst};
   const std::vector<Regime> sustained = {Regime::kSustained};
   const std::vector<Regime> both = {Regime::kBurst, Regime::kSustained};
-  const auto dense_quotient = [&](const Place& place) {
-    return quotient({place, dense}, {place, products});
-  };
-  return {{"gate and up: dense / memra", kLong, sustained, "",
-           quotient({kLong, {"dense.gate_up"}}, {kLong, {"gate_up"}}), true, 0.86, 0.95},
-          {"down: dense / memra", kLong, sustained, "",
-           quotient({kLong, {"dense.down"}}, {kLong, {"down"}}), true, 0.80, 0.90},
-          {"gate and up", kLong, burst, "TFLOP/s", teraflops(kLong, "gate_up"), true, 600, 680},
-          {"down", kLong, burst, "TFLOP/s", teraflops(kLong, "down"), true, 520, 600},
-          {"three products as planes, f32 out", kLong, burst, "ms",
-           milliseconds({kLong, {"planes"}}), false, 1.05, 0.95},
-          {"products in the layer", kMiddle, burst, "ms", milliseconds({kMiddle, products}), false,
-           0.37, 0.33},
-          {"products in the layer", kShort, burst, "ms", milliseconds({kShort, products}), false,
-           0.29, 0.265},
-          {"layer / its products", kLong, both, "", quotient({kLong, {"layer"}}, {kLong, products}),
-           false, 1.30, 1.15},
-          {"layer with tables of the call / layer", kLong, both, "",
-           quotient({kLong, {"layer_tables"}}, {kLong, {"layer"}}), false, 1.03, 1.0},
-          {"products, V1 / V2", kLong, both, "", quotient({kLongV1, products}, {kLong, products}),
-           false, 1.3, 1.1},
-          {"layer, V1 / V2", kLong, both, "", quotient({kLongV1, {"layer"}}, {kLong, {"layer"}}),
-           false, 1.3, 1.1},
-          {"products: dense / memra", kUniform128, sustained, "", dense_quotient(kUniform128), true,
-           0.85, 0.95},
-          {"products: dense / memra", kUniform256, sustained, "", dense_quotient(kUniform256), true,
-           0.82, 0.95}};
+  const auto at = [](const Place& place, const Arms& arms) { return Times{place, arms}; };
+  const Arms dense = {"dense.gate_up", "dense.down"};
+  constexpr Kind kQuotient = Kind::kQuotient;
+  constexpr Kind kMilliseconds = Kind::kMilliseconds;
+  return {
+      {"gate and up: dense / memra", sustained, kQuotient, at(kLong, {"dense.gate_up"}),
+       at(kLong, {"gate_up"}), true, 0.86, 0.95},
+      {"down: dense / memra", sustained, kQuotient, at(kLong, {"dense.down"}), at(kLong, {"down"}),
+       true, 0.80, 0.90},
+      {"gate and up", burst, Kind::kTeraflops, at(kLong, {"gate_up"}), {}, true, 600, 680},
+      {"down", burst, Kind::kTeraflops, at(kLong, {"down"}), {}, true, 520, 600},
+      {"three products as planes, f32 out",
+       burst,
+       kMilliseconds,
+       at(kLong, {"planes"}),
+       {},
+       false,
+       1.05,
+       0.95},
+      {"products in the layer",
+       burst,
+       kMilliseconds,
+       at(kMiddle, products.arms),
+       {},
+       false,
+       0.37,
+       0.33},
+      {"products in the layer",
+       burst,
+       kMilliseconds,
+       at(kShort, products.arms),
+       {},
+       false,
+       0.29,
+       0.265},
+      {"layer / its products", both, kQuotient, layer, products, false, 1.30, 1.15},
+      {"layer with tables of the call / layer", both, kQuotient, at(kLong, {"layer_tables"}), layer,
+       false, 1.03, 1.0},
+      {"products, V1 / V2", both, kQuotient, at(kLongV1, products.arms), products, false, 1.3, 1.1},
+      {"layer, V1 / V2", both, kQuotient, at(kLongV1, layer.arms), layer, false, 1.3, 1.1},
+      {"products: dense / memra", sustained, kQuotient, at(kUniform128, dense),
+       at(kUniform128, products.arms), true, 0.85, 0.95},
+      {"products: dense / memra", sustained, kQuotient, at(kUniform256, dense),
+       at(kUniform256, products.arms), true, 0.82, 0.95}};
 }
 
 Bar limit_bar(const char* name, double limit, const Figure& measured) {
@@ -151,7 +160,8 @@ std::string with_unit(double value, const std::string& unit) {
 }  // namespace
 
 double Bar::excess(double limit) const {
-  return (at_least ? *measured - limit : limit - *measured) / limit;
+  const double value = measured.value_or(std::nan(""));
+  return (at_least ? value - limit : limit - value) / limit;
 }
 
 std::string Bar::verdict() const {
@@ -168,11 +178,11 @@ std::vector<Bar> judge_bars(const std::vector<GroupedRow>& rows,
                             const std::vector<Valley>& valleys) {
   std::vector<Bar> bars;
   for (const Rule& rule : speed_rules()) {
-    const std::string name = format("%s (%s, %lld tokens)", rule.name, rule.place.case_name,
-                                    static_cast<long long>(rule.place.tokens));
+    const std::string name = format("%s (%s, %lld tokens)", rule.name, rule.times.place.case_name,
+                                    static_cast<long long>(rule.times.place.tokens));
     for (const Regime regime : rule.regimes) {
-      bars.push_back({name, regime_name(regime), rule.unit, rule.at_least, rule.bar, rule.aim,
-                      rule.measure(rows, regime)});
+      bars.push_back({name, regime_name(regime), unit_of(rule.kind), rule.at_least, rule.bar,
+                      rule.aim, measured(rows, rule, regime)});
     }
   }
   add_accuracy(rows, &bars);

@@ -20,13 +20,13 @@ struct Bar {
   double aim = 0;
   std::optional<double> measured;
 
-  bool is_met() const { return measured && excess(bar) >= 0; }
+  bool is_met() const { return excess(bar) >= 0; }
   bool is_missed() const { return measured && !is_met(); }
   // "met by 1.2 %, aim missed by 8.0 %", in parts of the bar and of the aim
   std::string verdict() const;
 
  private:
-  // On the good side of the limit by this part of it; negative on the other.
+  // On the good side of the limit by this part of it; negative on the other; NaN: not measured.
   double excess(double limit) const;
 };
 
