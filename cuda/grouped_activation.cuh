@@ -1,0 +1,86 @@
+#pragma once
+
+// The activation's outputs as rows of the next product: f16 under an exponent for each 64 of them.
+//
+// One exponent for a row needs the whole row, of which a block sees a part. So each part has its own,
+// from a coarse grid: parts of one row nearly always meet on it, and a pass over the exponents alone
+// brings those few together that do not (grouped_exponents.cu).
+
+#include <cstdint>
+
+#include "numerics/activation.h"
+#include "numerics/f16_rows.h"
+#include "ptx.cuh"
+
+namespace memra::cuda {
+
+// Exponents are kGridOffset plus multiples of kGridStep, such that the largest magnitude, scaled, is
+// in [2^-1, 2^15). That keeps all bits of f16 for values down to 2^-13 of it, and 23 bits below the
+// largest in all. Magnitudes of 2^-9 to 2^7, as models have them, meet on one point of the grid.
+inline constexpr int32_t kGridStep = 16, kGridOffset = -8;
+
+MEMRA_HD constexpr int32_t grid_exponent(uint32_t amax_bits) {
+  // The exponent that puts the largest magnitude into [2^14, 2^15) is the least that will do.
+  const int32_t least = static_cast<int32_t>(amax_bits >> 23) - 127 - numerics::kF16TopExponent;
+  const int32_t above = least - kGridOffset + kGridStep * 16;  // not negative
+  const int32_t point = (above + kGridStep - 1) / kGridStep * kGridStep - kGridStep * 16 + kGridOffset;
+  // 2^-k and 2^k stay normal floats; what is not finite stays what it is.
+  return point < -120 ? -120 : point > 120 ? 120 : point;
+}
+
+// As it is kept: a part of zeroes may take any.
+inline constexpr int8_t kAnyExponent = -128;
+MEMRA_HD constexpr int8_t part_exponent(int32_t exponent, uint32_t amax_bits) {
+  return amax_bits == 0 ? kAnyExponent : static_cast<int8_t>(exponent);
+}
+
+#if defined(__CUDACC__)
+
+__device__ __forceinline__ uint32_t f16_pair(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// 2^x and 1 / x, to an ulp or two.
+__device__ __forceinline__ float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float reciprocal_approximate(float x) {
+  float y;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// All activation functions as one: g and u clamped, g * sigmoid(alpha * g), clamped, times u + offset.
+struct ActivationForm {
+  float limit_before, limit_after, limit_up, minus_alpha_log2e, offset;
+
+  __device__ __forceinline__ ActivationForm(numerics::Activation activation,
+                                            const numerics::ActivationParams& params) {
+    constexpr float kLog2e = 1.44269504f, kNone = __builtin_inff();
+    const bool oai = activation == numerics::Activation::kSwigluOai;
+    const bool after = activation == numerics::Activation::kSwigluPostclamp;
+    const bool none = activation == numerics::Activation::kSwiglu;
+    limit_before = none || after ? kNone : params.limit;
+    limit_after = after ? params.limit : kNone;
+    limit_up = none ? kNone : params.limit;
+    minus_alpha_log2e = -kLog2e * (oai ? params.alpha : 1.0f);
+    offset = oai ? 1.0f : 0.0f;
+  }
+
+  __device__ __forceinline__ float operator()(float g, float u) const {
+    g = g > limit_before ? limit_before : g;
+    u = u < -limit_up ? -limit_up : (u > limit_up ? limit_up : u);
+    const float e = exp2_approximate(__fmul_rn(minus_alpha_log2e, g));
+    float s = __fmul_rn(g, reciprocal_approximate(__fadd_rn(1.0f, e)));
+    s = s > limit_after ? limit_after : s;
+    return __fmul_rn(s, __fadd_rn(u, offset));
+  }
+};
+
+#endif
+
+}  // namespace memra::cuda

@@ -1,0 +1,165 @@
+#pragma once
+
+// The A operand of a tensor-core product, made of NVFP4 weights: which bytes of a slab a lane owns,
+// and how they become f16.
+//
+// A warp holds 16 rows, lane 4 * g + t those with fragment numbers g and g + 8. In a block of 128
+// columns a lane owns group t of both of its rows: 16 bytes, a word for two k16 steps each. Step by
+// step that is another order of k than the matrix has; the activations are stored in the same one
+// (grouped_layout.cuh). A block is taken in two slabs of 64 columns, half h of every group; a last
+// block of 64 columns is one slab, in which lane t owns half t % 2 of group t / 2.
+//
+// Weights come out as w * scale * 2^-14: every product of a code and a scale is exact in f16 then,
+// subnormals included.
+
+#include <cstdint>
+
+#include "numerics/nvfp4_layout.h"
+#include "numerics/platform.h"
+#include "ptx.cuh"
+
+namespace memra::cuda {
+
+inline constexpr int kBlockColumns = 128;
+inline constexpr int kSlabColumns = 64;
+inline constexpr int kFragmentRows = 16;
+inline constexpr float kWeightUnit = 0x1p14f;  // undoes the 2^-14
+
+MEMRA_HD constexpr int slabs_of(int64_t columns) { return static_cast<int>(columns / kSlabColumns); }
+MEMRA_HD constexpr int blocks_of(int64_t columns) {
+  return static_cast<int>((columns + kBlockColumns - 1) / kBlockColumns);
+}
+
+// Which of a warp's 16 rows a fragment's g is; the other is `distance` further.
+//
+// Rows beside each other: their outputs are 8 bytes of f32 that one lane stores.
+struct AdjacentRows {
+  static constexpr int kDistance = 1;
+  static MEMRA_HD constexpr int row(int g) { return 2 * g; }
+};
+// As activations of the next product lie: outputs r and r + 2 are beside each other, and those of
+// fragment number g in chunk g of 16 bytes.
+struct ActivationRows {
+  static constexpr int kDistance = 2;
+  static MEMRA_HD constexpr int row(int g) { return 8 * (g >> 1 & 1) + 4 * (g >> 2) + (g & 1); }
+};
+
+// Bytes to codes and to the word with their scales.
+struct LaneOffsets {
+  uint32_t codes;
+  uint32_t scales;
+};
+
+// Where a format has them. codes() and scales(): of row `row`, a multiple of 8, in a slab. lane(): of
+// a lane's first row, counted from there, in the first block of columns, or with `half` in a last
+// block of 64; second_row(): from there to its other row; a block of columns is kCodeStep and
+// kScaleStep bytes.
+struct FragmentV2 {
+  static constexpr bool kAligned = true;  // 16 bytes of codes
+  static constexpr bool kChecked = false;
+  static constexpr uint32_t kCodeStep = 512, kScaleStep = 64;
+  static MEMRA_HD constexpr uint32_t code_row(bool half) { return half ? 32 : 64; }
+  static MEMRA_HD constexpr uint32_t scale_row(bool half) { return half ? 4 : 8; }
+  static MEMRA_HD constexpr LaneOffsets second_row(int64_t /*columns*/, int distance, bool half) {
+    const auto rows = static_cast<uint32_t>(distance);
+    return {rows * code_row(half), rows * scale_row(half)};
+  }
+
+  static MEMRA_HD constexpr int64_t codes(int64_t columns, int64_t row) { return row * columns / 2; }
+  static MEMRA_HD constexpr int64_t scale_rows(int64_t columns, int64_t row) {
+    return row * columns / 16;
+  }
+  static MEMRA_HD constexpr int64_t scales(int64_t rows, int64_t columns, int64_t row) {
+    return rows * columns / 2 + scale_rows(columns, row);
+  }
+  static MEMRA_HD constexpr LaneOffsets lane(int64_t columns, int row, int t, bool half) {
+    const uint32_t block_row = static_cast<uint32_t>(row >> 3), inside = static_cast<uint32_t>(row & 7);
+    const auto in = static_cast<uint32_t>(columns);
+    const auto lane = static_cast<uint32_t>(t);
+    return {block_row * 4 * in + inside * code_row(half) + lane * (half ? 8 : 16),
+            block_row * (in / 2) + inside * scale_row(half) + (half ? 0 : lane / 2 * 4)};
+  }
+};
+
+struct FragmentV1 {
+  static constexpr bool kAligned = false;
+  static constexpr bool kChecked = true;
+  static constexpr uint32_t kCodeStep = 72, kScaleStep = 72;
+  static MEMRA_HD constexpr int64_t row_bytes(int64_t columns) { return columns / 64 * 36; }
+
+  static MEMRA_HD constexpr LaneOffsets second_row(int64_t columns, int distance, bool /*half*/) {
+    const auto bytes = static_cast<uint32_t>(distance * row_bytes(columns));
+    return {bytes, bytes};
+  }
+  static MEMRA_HD constexpr int64_t codes(int64_t columns, int64_t row) {
+    return row * row_bytes(columns);
+  }
+  static MEMRA_HD constexpr int64_t scale_rows(int64_t columns, int64_t row) {
+    return row * row_bytes(columns);
+  }
+  static MEMRA_HD constexpr int64_t scales(int64_t /*rows*/, int64_t columns, int64_t row) {
+    return scale_rows(columns, row);
+  }
+  static MEMRA_HD constexpr LaneOffsets lane(int64_t columns, int row, int t, bool half) {
+    const auto begin = static_cast<uint32_t>(row * row_bytes(columns));
+    const auto lane = static_cast<uint32_t>(t);
+    if (half) return {begin + 4 + lane * 8, begin};
+    return {begin + lane / 2 * 36 + 4 + lane % 2 * 16, begin + lane / 2 * 36};
+  }
+};
+
+// The byte of a lane's scale word that holds for slab h of a block.
+MEMRA_HD constexpr uint32_t scale_byte(int t, int h, bool half) {
+  return static_cast<uint32_t>(half ? t : 2 * (t & 1) + h);
+}
+
+// Eight codes of a word as four f16 pairs, in the order of k: steps[s][i] holds positions 2 * t + 8 *
+// i and the next of step s, times `scale`.
+//
+// Seven of the fifteen instructions run on the ALU, which is the busier pipe: left shifts are
+// multiplications. The three bits of a magnitude fall into the lowest two of an f16's exponent and
+// the highest of its mantissa, which is w * 2^-14 for every code, subnormals included.
+struct DecodedWord {
+  uint32_t steps[2][2];
+};
+
+__device__ __forceinline__ uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+__device__ __forceinline__ uint32_t shift_left_by_multiply(uint32_t x, uint32_t power) {
+  uint32_t shifted;
+  asm("mul.lo.u32 %0, %1, %2;" : "=r"(shifted) : "r"(x), "r"(power));
+  return shifted;
+}
+// Bits of a where mask has ones, else of b.
+__device__ __forceinline__ uint32_t select_bits(uint32_t mask, uint32_t a, uint32_t b) {
+  uint32_t bits;
+  asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(bits) : "r"(mask), "r"(a), "r"(b));
+  return bits;
+}
+
+__device__ __forceinline__ DecodedWord decode_word(uint32_t word, uint32_t scale) {
+  constexpr uint32_t kSigns = 0x80808080u, kCode = 0x8E008E00u;
+  const uint32_t high = select_bits(kSigns, word, word >> 3);
+  const uint32_t low =
+      select_bits(kSigns, shift_left_by_multiply(word, 16), shift_left_by_multiply(word, 2));
+  DecodedWord decoded;
+  decoded.steps[0][0] = multiply_f16x2(shift_left_by_multiply(low, 256) & kCode, scale);
+  decoded.steps[0][1] = multiply_f16x2(low & kCode, scale);
+  decoded.steps[1][0] = multiply_f16x2(shift_left_by_multiply(high, 256) & kCode, scale);
+  decoded.steps[1][1] = multiply_f16x2(high & kCode, scale);
+  return decoded;
+}
+
+// A scale byte of a word, twice, as f16. kChecked: formats that may hold invalid codes, which count
+// as 0.
+template <bool kChecked>
+__device__ __forceinline__ uint32_t decode_scale(uint32_t word, uint32_t byte) {
+  uint32_t twice = byte_permute(word, 0, byte * 0x11u | 0x4400u);
+  if constexpr (kChecked) twice = (twice & 0xFFu) > 0x7Eu ? 0u : twice;
+  return f16_pair_of_e4m3(static_cast<uint16_t>(twice));
+}
+
+}  // namespace memra::cuda

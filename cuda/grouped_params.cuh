@@ -1,0 +1,48 @@
+#pragma once
+
+// What the kernels of the grouped products are given.
+
+#include <cstdint>
+
+#include "grouped_tiles.cuh"
+#include "numerics/activation.h"
+
+namespace memra::cuda {
+
+// A plane of the tables over experts.
+struct ExpertPlane {
+  const void* const* slabs;
+  const float* scales;        // or null: all 1
+  const float* const* bias;   // or null; a null entry is no bias
+};
+
+struct ProductParams {
+  ExpertPlane planes[2];  // gate and up, or one plane
+  int64_t n_experts;
+  TileList* list;
+  int32_t counter;  // of TileList::next
+  const uint16_t* z;
+  const float* zs;
+  int64_t rows;     // of z and zs
+  int64_t columns;  // of a slab
+  int64_t outputs;  // rows of a slab
+};
+
+// Gate and up: the activation's outputs as the rows of the next product (grouped_layout.cuh), each 64
+// of a row under an exponent of their own.
+struct ActivationOut {
+  uint16_t* act;
+  int8_t* exponents;  // [rows, outputs / 64]
+  numerics::Activation activation;
+  numerics::ActivationParams params;
+};
+
+struct PlainOut {
+  float* out;  // [rows, outputs]
+};
+// Pairs of neighbouring outputs (grouped_pairs.cuh).
+struct PackedOut {
+  uint32_t* out;  // [rows, outputs / 2]
+};
+
+}  // namespace memra::cuda
