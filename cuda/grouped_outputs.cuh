@@ -5,9 +5,8 @@
 // + e of the tile.
 
 #include "grouped_activation.cuh"
-#include "grouped_layout.cuh"
 #include "grouped_pairs.cuh"
-#include "grouped_ring.cuh"
+#include "grouped_shared.cuh"
 
 namespace memra::cuda {
 
@@ -28,7 +27,6 @@ struct PackedSink {
   }
 };
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // What a warp needs of its tile, in registers: the entry is another's as soon as it is given back.
 struct TilePlace {
@@ -245,7 +243,5 @@ struct GateUpTile {
     }
   }
 };
-
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
 }  // namespace memra::cuda

@@ -1,4 +1,5 @@
 #include "grouped_outputs.cuh"
+#include "grouped_ring.cuh"
 
 namespace memra::cuda {
 

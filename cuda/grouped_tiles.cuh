@@ -61,11 +61,15 @@ struct RowTile {
   MEMRA_HD constexpr int32_t units() const { return static_cast<int32_t>(word >> 60) + 1; }
 };
 
+// As a list names it: what the tables do not hold is one beyond them.
+MEMRA_HD constexpr int32_t listed_expert(int32_t expert, int64_t n_experts) {
+  return expert >= 0 && expert < n_experts ? expert : static_cast<int32_t>(n_experts);
+}
+
 // The head of a list; the tiles follow it.
 struct TileList {
   int32_t n_tiles;
   int32_t next[3];  // of each product that takes from the list: what has been taken
-  // Zeroes fill it up to the alignment of what follows.
 };
 inline constexpr uint64_t kTileListHead = 16;
 static_assert(sizeof(TileList) == kTileListHead);
