@@ -19,6 +19,8 @@ struct Device {
   size_t l2_bytes = 0;
   size_t shared_bytes_per_block = 0;  // with opt-in
   bool dependent_launch = false;      // programmatic dependent launch, sm_90 and later
+  bool grouped = false;               // there are kernels for the grouped products
+  bool wgmma = false;                 // and they use warpgroup matrix instructions
 };
 
 // A failure with CUDA's name for the error. Never reads or clears the runtime's last error.

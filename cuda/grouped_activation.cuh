@@ -4,7 +4,7 @@
 //
 // One exponent for a row needs the whole row, of which a block sees a part. So each part has its own,
 // from a coarse grid: parts of one row nearly always meet on it, and a pass over the exponents alone
-// brings those few together that do not (grouped_exponents.cu).
+// brings those few together that do not (grouped_activations.cu).
 
 #include <cstdint>
 
@@ -28,9 +28,10 @@ MEMRA_HD constexpr int32_t grid_exponent(uint32_t amax_bits) {
   return point < -120 ? -120 : point > 120 ? 120 : point;
 }
 
-// As it is kept: a part of zeroes may take any.
-inline constexpr int8_t kAnyExponent = -128;
+// As it is kept: a part of zeroes may take any, and what is not finite makes the row NaN.
+inline constexpr int8_t kAnyExponent = -128, kNotFinite = 127;
 MEMRA_HD constexpr int8_t part_exponent(int32_t exponent, uint32_t amax_bits) {
+  if (amax_bits >= numerics::kInfBits) return kNotFinite;
   return amax_bits == 0 ? kAnyExponent : static_cast<int8_t>(exponent);
 }
 

@@ -14,18 +14,16 @@
 
 #include <cstdint>
 
+#include "grouped_layout.cuh"
 #include "numerics/nvfp4_layout.h"
 #include "numerics/platform.h"
 #include "ptx.cuh"
 
 namespace memra::cuda {
 
-inline constexpr int kBlockColumns = 128;
-inline constexpr int kSlabColumns = 64;
 inline constexpr int kFragmentRows = 16;
 inline constexpr float kWeightUnit = 0x1p14f;  // undoes the 2^-14
 
-MEMRA_HD constexpr int slabs_of(int64_t columns) { return static_cast<int>(columns / kSlabColumns); }
 MEMRA_HD constexpr int blocks_of(int64_t columns) {
   return static_cast<int>((columns + kBlockColumns - 1) / kBlockColumns);
 }

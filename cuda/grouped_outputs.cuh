@@ -28,21 +28,6 @@ struct PackedSink {
 };
 
 
-// What a warp needs of its tile, in registers: the entry is another's as soon as it is given back.
-struct TilePlace {
-  int32_t row, count, expert, output;
-  int32_t outputs;  // of the first set
-  bool live;
-
-  __device__ __forceinline__ explicit TilePlace(const TileEntry& entry)
-      : row(entry.row),
-        count(entry.count),
-        expert(entry.expert),
-        output(entry.output),
-        outputs(entry.outputs[0]),
-        live(entry.live != 0) {}
-};
-
 __device__ __forceinline__ int warpgroup() { return thread_index_here() >> 7; }
 __device__ __forceinline__ void warpgroup_sync() { named_sync(1 + warpgroup(), 128); }
 
@@ -88,26 +73,31 @@ struct OutputRow {
 
 // ---- One plane
 
-template <class Shared, class Fragment, class Sink>
+template <class Shared>
 struct PlaneTile {
   const ProductParams& params;
-  Sink sink;
+  PlaneOut out;
 
   template <int kColumns, class Consumer>
   __device__ __forceinline__ void run(Consumer& consumer, const SharedView& shared) const {
     const TilePlace tile(consumer.tile(shared));
     const RowScales<Shared> scales(params, tile);
     float sums[2][kColumns / 2];
-    consumer.template multiply<kColumns>(shared, tile.row, sums);
+    consumer.template multiply<kColumns>(shared, tile, sums);
     warpgroup_sync();
     scales.store(shared);
     warpgroup_sync();
-    store(shared, tile, sums);
+    if (out.packed != nullptr) {
+      store(PackedSink{out.packed}, shared, tile, sums);
+    } else {
+      store(PlainSink{out.plain}, shared, tile, sums);
+    }
   }
 
  private:
-  template <int kSums>
-  __device__ __forceinline__ void store(const SharedView& shared, const TilePlace& tile,
+  template <class Sink, int kSums>
+  __device__ __forceinline__ void store(const Sink& sink, const SharedView& shared,
+                                        const TilePlace& tile,
                                         const float (&sums)[2][kSums]) const {
     const int lane = thread_index_here() & 31, g = lane >> 2, t = lane & 3;
     const int warp = thread_index_here() >> 5;
@@ -137,7 +127,7 @@ struct PlaneTile {
 
 // ---- Gate and up
 
-template <class Shared, class Fragment>
+template <class Shared>
 struct GateUpTile {
   const ProductParams& params;
   ActivationOut out;
@@ -147,7 +137,7 @@ struct GateUpTile {
     const TilePlace tile(consumer.tile(shared));
     const RowScales<Shared> scales(params, tile);
     float sums[2][kColumns / 2];
-    consumer.template multiply<kColumns>(shared, tile.row, sums);
+    consumer.template multiply<kColumns>(shared, tile, sums);
     warpgroup_sync();
     scales.store(shared);
     // Of a half tile the second warpgroup has nothing.

@@ -37,12 +37,10 @@ struct ActivationOut {
   numerics::ActivationParams params;
 };
 
-struct PlainOut {
-  float* out;  // [rows, outputs]
-};
-// Pairs of neighbouring outputs (grouped_pairs.cuh).
-struct PackedOut {
-  uint32_t* out;  // [rows, outputs / 2]
+// One of the two.
+struct PlaneOut {
+  float* plain;      // [rows, outputs]
+  uint32_t* packed;  // [rows, outputs / 2]: pairs of neighbouring outputs (grouped_pairs.cuh)
 };
 
 }  // namespace memra::cuda

@@ -1,6 +1,6 @@
 // The list of tiles from the CSR of routing: one block, a warp for each width.
 
-#include "grouped_products.h"
+#include "grouped_plan.h"
 #include "grouped_tiles.cuh"
 #include "launch.h"
 #include "ptx.cuh"
@@ -30,11 +30,11 @@ __device__ __forceinline__ int32_t warp_scan(int32_t value, int lane) {
   return value;
 }
 
-// Writes the tiles of one width of 32 entries, a lane each, from `to` on; all lanes share the work,
-// because one expert may have nearly all rows. Returns how many.
-__device__ __forceinline__ int32_t write_tiles(const ExpertRows& csr, RowTile* to, int32_t entry,
-                                               EntryRows rows, const TileCut& cut, int32_t units,
-                                               int lane) {
+// Writes the tiles of one width of 32 entries, a lane each, where there is room for `room` more; all
+// lanes share the work, because one expert may have nearly all rows. Returns how many.
+__device__ __forceinline__ int32_t write_tiles(const ExpertRows& csr, RowTile* to, int32_t room,
+                                               int32_t entry, EntryRows rows, const TileCut& cut,
+                                               int32_t units, int lane) {
   const TileRun run = tiles_of_width(cut, units);
   const int32_t end = warp_scan(run.count, lane), begin = end - run.count;
   const int32_t total = __shfl_sync(kAllLanes, end, 31);
@@ -56,7 +56,7 @@ __device__ __forceinline__ int32_t write_tiles(const ExpertRows& csr, RowTile* t
     const int32_t row = __shfl_sync(kAllLanes, rows.begin, owner);
     const int32_t count = __shfl_sync(kAllLanes, rows.count, owner);
     const int32_t its_expert = __shfl_sync(kAllLanes, expert, owner);
-    if (index >= total) continue;
+    if (index >= total || index >= room) continue;
     const int32_t start = first_row(owners, tile);
     const int32_t left = count - start, width = kTileUnit * units;
     to[index] = RowTile::of(int64_t{row} + start, listed_expert(its_expert, csr.n_experts),
@@ -66,7 +66,8 @@ __device__ __forceinline__ int32_t write_tiles(const ExpertRows& csr, RowTile* t
 }
 
 __global__ void __launch_bounds__(32 * kMaxTileUnits)
-    plan_tiles(const __grid_constant__ ExpertRows csr, TileList* list, int32_t max_units) {
+    plan_tiles_kernel(const __grid_constant__ ExpertRows csr, TileList* list, int32_t room,
+                      int32_t max_units) {
   __shared__ int32_t totals[kMaxTileUnits + 1];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int32_t units = max_units - warp;  // of this warp's tiles
@@ -87,26 +88,29 @@ __global__ void __launch_bounds__(32 * kMaxTileUnits)
     if (w < warp) next += totals[w];
     all += totals[w];
   }
-  if (threadIdx.x == 0) *list = {all, {0, 0, 0}};
+  // More than there is room for only where offsets do not rise.
+  if (threadIdx.x == 0) *list = {min(all, room), {0, 0, 0}};
 
   auto* const tiles = reinterpret_cast<RowTile*>(list + 1);
   for (int32_t first = 0; units > 0 && first < n_active; first += 32) {
     const int32_t entry = first + lane;
     const EntryRows rows = entry < n_active ? entry_rows(csr, entry) : EntryRows{0, 0};
-    next += write_tiles(csr, tiles + next, entry, rows, cut_rows(rows.count, max_units), units, lane);
+    next += write_tiles(csr, tiles + next, room - next, entry, rows,
+                        cut_rows(rows.count, max_units), units, lane);
   }
 }
 
 }  // namespace
 
-Status grouped_plan_load() {
-  return load_kernel(plan_tiles);
+Status plan_load() {
+  return load_kernel(plan_tiles_kernel);
 }
 
-Status plan_tiles(const Device& device, const ExpertRows& rows, TileList* list, int32_t max_units,
+Status plan_tiles(const Device& device, const ExpertRows& rows, int32_t max_units, TileList* list,
                   const Launch& launch) {
   const Grid grid{dim3(1), dim3(32u * static_cast<unsigned>(max_units))};
-  return launch_kernel(device, launch, grid, plan_tiles, rows, list, max_units);
+  const auto room = static_cast<int32_t>(most_tiles(rows.rows, rows.n_experts, max_units));
+  return launch_kernel(device, launch, grid, plan_tiles_kernel, rows, list, room, max_units);
 }
 
 }  // namespace memra::cuda

@@ -56,7 +56,7 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
     queue.advance();
     return rows;
   };
-  const int slabs = slabs_of(params.columns);
+  const int slabs = static_cast<int>(n_slabs(params.columns));
   TileRows rows = publish();
   while (rows.units != 0) {
     // Warps copy weights of the next tile while they multiply this one.
@@ -121,7 +121,7 @@ template <class Shared, class Fragment, class Rows, bool kFused>
 class Consumer {
  public:
   __device__ __forceinline__ Consumer(const SharedView& shared, const ProductParams& params)
-      : copies_(shared, params.columns), slabs_(slabs_of(params.columns)), ring_(0), queue_(0) {}
+      : copies_(shared, params.columns), slabs_(static_cast<int>(n_slabs(params.columns))), ring_(0), queue_(0) {}
 
   // Waits for the next tile.
   __device__ __forceinline__ const TileEntry& tile(const SharedView& shared) const {
@@ -137,7 +137,7 @@ class Consumer {
   }
 
   template <int kColumns>
-  __device__ __forceinline__ void multiply(const SharedView& shared, int32_t row,
+  __device__ __forceinline__ void multiply(const SharedView& shared, const TilePlace& tile,
                                            float (&sums)[2][kColumns / 2]) {
     // Written here although the first product could ignore them: what is only read and modified
     // counts as live from the kernel's entry, for all widths at once, and the products would be
@@ -148,7 +148,7 @@ class Consumer {
       for (int i = 0; i < kColumns / 2; ++i)
         asm volatile("mov.f32 %0, 0f00000000;" : "=f"(sums[set][i]));
     uint32_t a[2][2][2][4];  // word of the slab, set, step: a word is decoded while the other runs
-    const uint32_t phase = (static_cast<uint32_t>(row) & 7) * kSlabRowBytes;
+    const uint32_t phase = (static_cast<uint32_t>(tile.row) & 7) * kSlabRowBytes;
     uint32_t done = 0;  // barrier of the slab before, once there is one
 #pragma unroll 1
     for (int slab = 0; slab < slabs_; ++slab) {

@@ -16,7 +16,6 @@ namespace memra::cuda {
 
 inline constexpr int kGroupedConsumers = 256;
 inline constexpr int kGroupedThreads = kGroupedConsumers + 128;  // registers move by warpgroups
-inline constexpr int kSetRows = 128;
 inline constexpr int kTileQueue = 4;
 inline constexpr uint32_t kSlabRowBytes = kSlabColumns * 2;
 
@@ -67,6 +66,22 @@ struct GroupedShared {
   }
 };
 inline constexpr uint32_t kEmptied = 8;
+
+// What a warp needs of its tile, in registers: the entry is another's as soon as it is given back.
+struct TilePlace {
+  int32_t row, count, units, expert, output;
+  int32_t outputs;  // of the first set
+  bool live;
+
+  __device__ __forceinline__ explicit TilePlace(const TileEntry& entry)
+      : row(entry.row),
+        count(entry.count),
+        units(entry.units),
+        expert(entry.expert),
+        output(entry.output),
+        outputs(entry.outputs[0]),
+        live(entry.live != 0) {}
+};
 
 // The block's view of its shared memory.
 struct SharedView {

@@ -15,6 +15,8 @@ namespace memra::cuda {
 // A tensor core takes rows by eights.
 inline constexpr int kTileUnit = 8;
 inline constexpr int kMaxTileUnits = 16;
+// Rows of weights of each of a tile's two sets.
+inline constexpr int kSetRows = 128;
 
 // An expert's rows in eights, dealt to as few tiles as will do, whose widths differ by one eight at
 // most: `wide` tiles of units + 1, then the others of units.

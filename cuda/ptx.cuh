@@ -39,6 +39,26 @@ __device__ __forceinline__ void mma_m16n8k32(int32_t (&d)[4], uint32_t a0, uint3
         "r"(c[3]));
 }
 
+// D += A * B on f16 tensor cores, 16 rows by 8 columns by 16, sums in f32.
+__device__ __forceinline__ void mma_m16n8k16(float* d, const uint32_t (&a)[4], uint32_t b0,
+                                             uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Four 8 by 8 matrices of 16-bit values from shared memory; lane l gives the address of row l % 8 of
+// matrix l / 8, and gets of each matrix values 2 * (l % 4) and the next of row l / 4.
+__device__ __forceinline__ uint4 load_matrices(uint32_t address) {
+  uint4 v;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
 // Two scale bytes to two f16, exact. A code with bit 7 set is not a legal scale; 0x7F is a NaN.
 __device__ __forceinline__ uint32_t f16_pair_of_e4m3(uint16_t bytes) {
   uint32_t pair;

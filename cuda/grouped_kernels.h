@@ -1,0 +1,44 @@
+#pragma once
+
+// The matrix kernels of the grouped path as data: dispatch looks them up, loading iterates over them.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "grouped_tiles.cuh"
+
+namespace memra::cuda {
+
+struct ActivationOut;
+struct PlaneOut;
+struct ProductParams;
+
+enum class ProductFamily { kMma, kWgmma };
+
+inline constexpr int kNarrowTileUnits = 4;
+inline constexpr int kMmaTileUnits = 8;
+
+// The launch bounds of a kernel in code for an architecture that does not have its instructions.
+inline constexpr int kAbsentBounds = 32;
+
+// Of one format.
+template <class Out>
+struct ProductKernel {
+  ProductFamily family;
+  bool v2;
+  int32_t max_units;  // the widest tile
+  int32_t threads;
+  size_t shared_bytes;
+  const char* name;
+  void (*kernel)(ProductParams, Out);
+};
+using GroupedGateUpKernel = ProductKernel<ActivationOut>;
+using GroupedPlaneKernel = ProductKernel<PlaneOut>;
+
+std::span<const GroupedGateUpKernel> wgmma_gate_up_kernels();
+std::span<const GroupedPlaneKernel> wgmma_plane_kernels();
+std::span<const GroupedGateUpKernel> mma_gate_up_kernels();
+std::span<const GroupedPlaneKernel> mma_plane_kernels();
+
+}  // namespace memra::cuda

@@ -1,0 +1,63 @@
+// The kernels of the grouped products on warp matrix instructions. In code for sm_90a, which has better
+// ones, they are empty, and their launch bounds say so (grouped_products.cu).
+
+#include "grouped_kernels.h"
+#include "grouped_mma_block.cuh"
+
+namespace memra::cuda {
+namespace {
+
+// Fits the 99 KiB that a block may have on sm_86, 89 and 120.
+using Tiles = GroupedShared<kMmaTileUnits, 2, 4>;
+static_assert(Tiles::kBytes <= 99 * 1024);
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+constexpr int kBounds = kAbsentBounds;
+#else
+constexpr int kBounds = kGroupedConsumers;
+#define MEMRA_HAS_MMA 1
+#endif
+
+template <class Fragment>
+__global__ void __launch_bounds__(kBounds, 1)
+    mma_gate_up(const __grid_constant__ ProductParams params,
+                const __grid_constant__ ActivationOut out) {
+#ifdef MEMRA_HAS_MMA
+  extern __shared__ uint8_t raw[];
+  run_mma_block<Tiles, Fragment, ActivationRows, true>(raw, params, GateUpTile<Tiles>{params, out});
+#endif
+}
+
+template <class Fragment>
+__global__ void __launch_bounds__(kBounds, 1)
+    mma_plane(const __grid_constant__ ProductParams params, const __grid_constant__ PlaneOut out) {
+#ifdef MEMRA_HAS_MMA
+  extern __shared__ uint8_t raw[];
+  run_mma_block<Tiles, Fragment, AdjacentRows, false>(raw, params, PlaneTile<Tiles>{params, out});
+#endif
+}
+
+template <class Kernel>
+constexpr Kernel entry(bool v2, const char* name, decltype(Kernel::kernel) kernel) {
+  return {ProductFamily::kMma, v2, Tiles::kUnits, kGroupedConsumers, Tiles::kBytes, name, kernel};
+}
+
+constexpr GroupedGateUpKernel kGateUp[] = {
+    entry<GroupedGateUpKernel>(true, "grouped_gate_up_mma_v2", mma_gate_up<FragmentV2>),
+    entry<GroupedGateUpKernel>(false, "grouped_gate_up_mma_v1", mma_gate_up<FragmentV1>),
+};
+constexpr GroupedPlaneKernel kPlane[] = {
+    entry<GroupedPlaneKernel>(true, "grouped_plane_mma_v2", mma_plane<FragmentV2>),
+    entry<GroupedPlaneKernel>(false, "grouped_plane_mma_v1", mma_plane<FragmentV1>),
+};
+
+}  // namespace
+
+std::span<const GroupedGateUpKernel> mma_gate_up_kernels() {
+  return kGateUp;
+}
+std::span<const GroupedPlaneKernel> mma_plane_kernels() {
+  return kPlane;
+}
+
+}  // namespace memra::cuda

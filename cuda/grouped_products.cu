@@ -1,0 +1,155 @@
+// Dispatch of the grouped products: which kernels a device takes, and how wide their tiles are.
+
+#include "grouped_products.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "grouped_kernels.h"
+#include "grouped_params.cuh"
+#include "grouped_plan.h"
+#include "launch.h"
+
+namespace memra::cuda {
+namespace {
+
+// Up to so many rows to an expert on average, tiles are narrow.
+constexpr int64_t kNarrowRows = 24;
+
+template <class Kernel>
+struct Kernels;
+template <>
+struct Kernels<GroupedGateUpKernel> {
+  static std::span<const GroupedGateUpKernel> of(ProductFamily family) {
+    return family == ProductFamily::kWgmma ? wgmma_gate_up_kernels() : mma_gate_up_kernels();
+  }
+};
+template <>
+struct Kernels<GroupedPlaneKernel> {
+  static std::span<const GroupedPlaneKernel> of(ProductFamily family) {
+    return family == ProductFamily::kWgmma ? wgmma_plane_kernels() : mma_plane_kernels();
+  }
+};
+
+ProductFamily family_of(const Device& device) {
+  return device.wgmma ? ProductFamily::kWgmma : ProductFamily::kMma;
+}
+
+int32_t tile_units(const Device& device, int64_t rows, int64_t n_experts) {
+  if (!device.wgmma) return kMmaTileUnits;
+  return rows <= kNarrowRows * n_experts ? kNarrowTileUnits : kMaxTileUnits;
+}
+
+template <class Kernel>
+const Kernel& find_kernel(const Device& device, memra_format format, int32_t max_units) {
+  const std::span<const Kernel> kernels = Kernels<Kernel>::of(family_of(device));
+  for (const Kernel& k : kernels) {
+    if (k.v2 == (format == MEMRA_NVFP4_V2) && k.max_units == max_units) return k;
+  }
+  return kernels.front();  // the tables are whole
+}
+
+// Whether the code that the driver took for this device has the family's instructions.
+template <class Kernel>
+Status is_present(ProductFamily family, bool* present) {
+  const Kernel& k = Kernels<Kernel>::of(family).front();
+  cudaFuncAttributes attributes{};
+  MEMRA_CUDA_TRY(cudaFuncGetAttributes(&attributes, k.kernel));
+  *present = attributes.maxThreadsPerBlock >= k.threads;
+  return MEMRA_OK;
+}
+
+template <class Kernel>
+Status load_kernels(ProductFamily family) {
+  for (const Kernel& k : Kernels<Kernel>::of(family)) {
+    MEMRA_TRY(load_kernel(k.kernel, k.shared_bytes));
+  }
+  return MEMRA_OK;
+}
+
+ExpertPlane expert_plane(const PlaneTables& tables) {
+  return {tables.slabs, tables.scales, tables.bias};
+}
+
+ProductParams product_params(const ExpertRows& rows, TileList* list, const Activations& x,
+                             int64_t outputs) {
+  ProductParams params{};
+  params.n_experts = rows.n_experts;
+  params.list = list;
+  params.z = x.z;
+  params.zs = x.zs;
+  params.rows = rows.rows;
+  params.columns = x.columns;
+  params.outputs = outputs;
+  return params;
+}
+
+// As many blocks as run at once, or fewer where there are fewer tiles.
+template <class Kernel, class Out>
+Status launch_product(const Device& device, const Kernel& k, const ProductParams& params,
+                      const Out& out, int64_t tile_outputs, const Launch& launch) {
+  const int64_t over = (params.outputs + tile_outputs - 1) / tile_outputs;
+  const int64_t tiles = most_tiles(params.rows, params.n_experts, k.max_units) * over;
+  const Grid grid{dim3(static_cast<unsigned>(std::min<int64_t>(tiles, device.n_multiprocessors))),
+                  dim3(static_cast<unsigned>(k.threads)), k.shared_bytes};
+  return launch_kernel(device, launch, grid, k.kernel, params, out);
+}
+
+}  // namespace
+
+Status products_load(Device* device) {
+  bool present = false;
+  MEMRA_TRY(is_present<GroupedGateUpKernel>(ProductFamily::kWgmma, &present));
+  device->wgmma = present;
+  MEMRA_TRY(is_present<GroupedGateUpKernel>(ProductFamily::kMma, &present));
+  device->grouped = device->wgmma || present;
+  if (!device->grouped) return MEMRA_OK;
+  MEMRA_TRY(load_kernels<GroupedGateUpKernel>(family_of(*device)));
+  MEMRA_TRY(load_kernels<GroupedPlaneKernel>(family_of(*device)));
+  return plan_load();
+}
+
+uint64_t tile_list_size(int64_t rows, int64_t n_experts) {
+  // The narrowest of all: a call with more rows never needs less.
+  return tile_list_bytes(rows, n_experts, kNarrowTileUnits);
+}
+
+Status plan_tiles(const Device& device, const ExpertRows& rows, TileList* list,
+                  const Launch& launch) {
+  return plan_tiles(device, rows, tile_units(device, rows.rows, rows.n_experts), list, launch);
+}
+
+Status gate_up_product(const Device& device, const GateUpProductArgs& args, const Launch& launch) {
+  ProductParams params = product_params(args.rows, args.list, args.x, args.outputs);
+  params.planes[0] = expert_plane(args.gate);
+  params.planes[1] = expert_plane(args.up);
+  const ActivationOut out{args.act, args.exponents,
+                          static_cast<numerics::Activation>(args.activation),
+                          {args.limit, args.alpha}};
+  const int32_t units = tile_units(device, args.rows.rows, args.rows.n_experts);
+  return launch_product(device, find_kernel<GroupedGateUpKernel>(device, args.format, units), params,
+                        out, kSetRows, launch);
+}
+
+const char* gate_up_product_name(const Device& device, memra_format format) {
+  return find_kernel<GroupedGateUpKernel>(device, format,
+                                          device.wgmma ? kMaxTileUnits : kMmaTileUnits)
+      .name;
+}
+
+Status plane_product(const Device& device, const PlaneProductArgs& args, const Launch& launch) {
+  ProductParams params = product_params(args.rows, args.list, args.x, args.outputs);
+  params.planes[0] = expert_plane(args.plane);
+  params.counter = args.turn;
+  const int32_t units = tile_units(device, args.rows.rows, args.rows.n_experts);
+  return launch_product(device, find_kernel<GroupedPlaneKernel>(device, args.format, units), params,
+                        PlaneOut{args.out, args.packed}, 2 * kSetRows, launch);
+}
+
+const char* plane_product_name(const Device& device, memra_format format) {
+  return find_kernel<GroupedPlaneKernel>(device, format,
+                                         device.wgmma ? kMaxTileUnits : kMmaTileUnits)
+      .name;
+}
+
+}  // namespace memra::cuda

@@ -1,0 +1,86 @@
+#pragma once
+
+// The matrix products of the grouped path: from a CSR over experts to a list of tiles, and from there
+// to outputs. Layouts: grouped_layout.cuh.
+
+#include "device.h"
+#include "memra.h"
+
+namespace memra::cuda {
+
+struct TileList;  // grouped_tiles.cuh
+
+// Loads the kernels that this device takes; once per engine.
+Status products_load(Device* device);
+
+// Rows of activations by expert, as memra_moe_route makes them.
+struct ExpertRows {
+  const int32_t* n_active;
+  const int32_t* experts;  // [n_experts], and offsets one more
+  const int32_t* offsets;
+  int64_t n_experts;
+  int64_t rows;  // that there are; what offsets say beyond is cut
+};
+
+// One plane of the tables.
+struct PlaneTables {
+  const void* const* slabs;   // [n_experts]
+  const float* scales;        // or null: all 1
+  const float* const* bias;   // or null; a null entry is no bias
+};
+
+struct Activations {
+  const uint16_t* z;
+  const float* zs;
+  int64_t columns;
+};
+
+// A list of tiles serves all products over the same rows and experts.
+uint64_t tile_list_size(int64_t rows, int64_t n_experts);
+Status plan_tiles(const Device& device, const ExpertRows& rows, TileList* list,
+                  const Launch& launch);
+
+// Gate and up of one format and the activation, in f16 and one exponent for each 64 of a row;
+// finish_activations() brings a row under one, and writes its zs.
+struct GateUpProductArgs {
+  ExpertRows rows;
+  TileList* list;
+  Activations x;
+  PlaneTables gate, up;
+  memra_format format;
+  int64_t outputs;
+  memra_activation activation;
+  float limit, alpha;
+  uint16_t* act;      // as z of `outputs` columns
+  int8_t* exponents;  // [rows, outputs / 64]
+};
+Status gate_up_product(const Device& device, const GateUpProductArgs& args, const Launch& launch);
+const char* gate_up_product_name(const Device& device, memra_format format);
+
+struct FinishActivationsArgs {
+  ExpertRows rows;
+  int64_t columns;
+  uint16_t* act;
+  const int8_t* exponents;
+  float* zs;
+};
+Status finish_activations_load();
+Status finish_activations(const Device& device, const FinishActivationsArgs& args,
+                          const Launch& launch);
+
+// One plane, to f32 or to pairs of neighbouring outputs (grouped_pairs.cuh).
+struct PlaneProductArgs {
+  ExpertRows rows;
+  TileList* list;
+  int32_t turn;  // 0, 1 or 2: which of the list's products this is
+  Activations x;
+  PlaneTables plane;
+  memra_format format;
+  int64_t outputs;
+  float* out;        // one of the two
+  uint32_t* packed;  // [rows, outputs / 2]
+};
+Status plane_product(const Device& device, const PlaneProductArgs& args, const Launch& launch);
+const char* plane_product_name(const Device& device, memra_format format);
+
+}  // namespace memra::cuda

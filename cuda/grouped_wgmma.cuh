@@ -1,0 +1,43 @@
+#pragma once
+
+// The kernels of the grouped products on warpgroup matrix instructions, sm_90a. In code for other
+// architectures they are empty, and their launch bounds say so (grouped_products.cu).
+
+#include "grouped_kernels.h"
+#include "grouped_outputs.cuh"
+#include "grouped_ring.cuh"
+
+namespace memra::cuda {
+
+// Full tiles are bound by the tensor cores, which want them wide. Where experts have few rows, time is
+// that of reading weights, and what is not needed for activations keeps more of them on their way.
+using WideTiles = GroupedShared<kMaxTileUnits, 3, 8>;
+using NarrowTiles = GroupedShared<kNarrowTileUnits, 7, 12>;
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+inline constexpr int kWgmmaBounds = kGroupedThreads;
+#else
+inline constexpr int kWgmmaBounds = kAbsentBounds;
+#endif
+
+template <class Shared, class Fragment>
+__global__ void __launch_bounds__(kWgmmaBounds, 1)
+    wgmma_gate_up(const __grid_constant__ ProductParams params,
+                  const __grid_constant__ ActivationOut out) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ uint8_t raw[];
+  run_block<Shared, Fragment, ActivationRows, true>(raw, params, GateUpTile<Shared>{params, out});
+#endif
+}
+
+template <class Shared, class Fragment>
+__global__ void __launch_bounds__(kWgmmaBounds, 1)
+    wgmma_plane(const __grid_constant__ ProductParams params,
+                const __grid_constant__ PlaneOut out) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ uint8_t raw[];
+  run_block<Shared, Fragment, AdjacentRows, false>(raw, params, PlaneTile<Shared>{params, out});
+#endif
+}
+
+}  // namespace memra::cuda
