@@ -5,6 +5,7 @@
 
 #include "event_graph.h"
 #include "grouped.h"
+#include "grouped_products.h"
 #include "rows.h"
 #include "stages.h"
 #include "weights.h"
@@ -16,6 +17,10 @@
 
 namespace memra::cuda {
 namespace {
+
+// memra_moe takes the grouped path from here on. Not measured yet: rows reads the weights of every
+// pair's expert for a few pairs at a time, grouped once.
+constexpr int64_t kGroupedMinTokens = 16;
 
 cudaStream_t as_stream(memra_stream stream) {
   return static_cast<cudaStream_t>(stream);
@@ -84,6 +89,7 @@ Status CudaBackend::load_kernels(bool dependent_launch) {
   MEMRA_TRY(route_load());
   MEMRA_TRY(gather_f16_load());
   MEMRA_TRY(sum_slots_load());
+  MEMRA_TRY(products_load(&device_));
   // Kernels compiled for less than sm_90 do not wait for their predecessor themselves, whatever the
   // device is.
   device_.dependent_launch =
@@ -450,6 +456,35 @@ Status CudaBackend::route(const memra_moe_route_args& args, const Launch& launch
 Status CudaBackend::gather_f16(const memra_moe_gather_f16_args& args, const Launch& launch) {
   MEMRA_CUDA_ENTER();
   return cuda::gather_f16(device_, args, launch);
+}
+
+Status CudaBackend::grouped_gemm_workspace(int64_t rows, int64_t n_experts,
+                                           uint64_t* bytes) const {
+  if (!device_.grouped) return lacks("memra_moe_grouped_gemm");
+  *bytes = tile_list_size(rows, n_experts);
+  return MEMRA_OK;
+}
+
+Status CudaBackend::grouped_gemm(const memra_moe_grouped_gemm_args& args, const Launch& launch) {
+  MEMRA_CUDA_ENTER();
+  return cuda::grouped_gemm(device_, args, launch);
+}
+
+bool CudaBackend::plan_grouped(const GroupedShape& shape, GroupedPlan* plan) const {
+  if (!has_grouped_layer(device_, shape)) return false;
+  plan->min_tokens = kGroupedMinTokens;
+  plan->gate_up_kernel = gate_up_product_name(device_, shape.gate_format);
+  plan->down_kernel = plane_product_name(device_, shape.down_format);
+  return true;
+}
+
+uint64_t CudaBackend::grouped_workspace(const GroupedShape& shape, int64_t tokens) const {
+  return grouped_layer_workspace(shape, tokens);
+}
+
+Status CudaBackend::grouped_layer(const GroupedLayerArgs& args, const Launch& launch) {
+  MEMRA_CUDA_ENTER();
+  return cuda::grouped_layer(device_, args, launch);
 }
 
 }  // namespace memra::cuda

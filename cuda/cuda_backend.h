@@ -72,6 +72,11 @@ class CudaBackend final : public Backend {
   Status route_workspace(int64_t n_pairs, int64_t n_local_experts, uint64_t* bytes) const override;
   Status route(const memra_moe_route_args& args, const Launch& launch) override;
   Status gather_f16(const memra_moe_gather_f16_args& args, const Launch& launch) override;
+  Status grouped_gemm_workspace(int64_t rows, int64_t n_experts, uint64_t* bytes) const override;
+  Status grouped_gemm(const memra_moe_grouped_gemm_args& args, const Launch& launch) override;
+  bool plan_grouped(const GroupedShape& shape, GroupedPlan* plan) const override;
+  uint64_t grouped_workspace(const GroupedShape& shape, int64_t tokens) const override;
+  Status grouped_layer(const GroupedLayerArgs& args, const Launch& launch) override;
 
  private:
   explicit CudaBackend(std::shared_ptr<Context> context) : context_(std::move(context)) {}

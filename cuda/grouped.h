@@ -53,8 +53,18 @@ struct SumSlotsArgs {
   int64_t y_stride = 0;
   bool accumulate = false;
 };
-// out: dot products by place in the order of pairs, [tokens * top_k, columns].
-Status sum_slots(const Device& device, const SumSlotsArgs& args, const float* out,
+// packed: dot products by place in the order of pairs, [tokens * top_k, columns / 2]
+// (grouped_pairs.cuh).
+Status sum_slots(const Device& device, const SumSlotsArgs& args, const uint32_t* packed,
                  const Launch& launch);
+
+// With a workspace of tile_list_size() (grouped_products.h).
+Status grouped_gemm(const Device& device, const memra_moe_grouped_gemm_args& args,
+                    const Launch& launch);
+
+// memra_moe_grouped for layers that have gate and up in one format.
+bool has_grouped_layer(const Device& device, const GroupedShape& shape);
+uint64_t grouped_layer_workspace(const GroupedShape& shape, int64_t tokens);
+Status grouped_layer(const Device& device, const GroupedLayerArgs& args, const Launch& launch);
 
 }  // namespace memra::cuda

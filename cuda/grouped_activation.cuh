@@ -2,9 +2,9 @@
 
 // The activation's outputs as rows of the next product: f16 under an exponent for each 64 of them.
 //
-// One exponent for a row needs the whole row, of which a block sees a part. So each part has its own,
-// from a coarse grid: parts of one row nearly always meet on it, and a pass over the exponents alone
-// brings those few together that do not (grouped_activations.cu).
+// One exponent for a row needs the whole row, of which a block sees a part. So each part has its
+// own, from a coarse grid: parts of one row nearly always meet on it, and a pass over the exponents
+// alone brings those few together that do not (grouped_activations.cu).
 
 #include <cstdint>
 
@@ -14,18 +14,22 @@
 
 namespace memra::cuda {
 
-// Exponents are kGridOffset plus multiples of kGridStep, such that the largest magnitude, scaled, is
-// in [2^-1, 2^15). That keeps all bits of f16 for values down to 2^-13 of it, and 23 bits below the
-// largest in all. Magnitudes of 2^-9 to 2^7, as models have them, meet on one point of the grid.
+// Exponents are kGridOffset plus multiples of kGridStep, such that the largest magnitude, scaled,
+// is in [2^-1, 2^15). That keeps all bits of f16 for values down to 2^-13 of it, and 23 bits below
+// the largest in all. Magnitudes of 2^-9 to 2^7, as models have them, meet on one point of the
+// grid.
 inline constexpr int32_t kGridStep = 16, kGridOffset = -8;
+inline constexpr int32_t kLeastExponent = -120, kMostExponent = 127 - numerics::kF16TopExponent;
 
 MEMRA_HD constexpr int32_t grid_exponent(uint32_t amax_bits) {
   // The exponent that puts the largest magnitude into [2^14, 2^15) is the least that will do.
   const int32_t least = static_cast<int32_t>(amax_bits >> 23) - 127 - numerics::kF16TopExponent;
   const int32_t above = least - kGridOffset + kGridStep * 16;  // not negative
-  const int32_t point = (above + kGridStep - 1) / kGridStep * kGridStep - kGridStep * 16 + kGridOffset;
-  // 2^-k and 2^k stay normal floats; what is not finite stays what it is.
-  return point < -120 ? -120 : point > 120 ? 120 : point;
+  const int32_t point =
+      (above + kGridStep - 1) / kGridStep * kGridStep - kGridStep * 16 + kGridOffset;
+  // 2^-k, and 2^k with the unit of weights, stay normal floats; what is not finite stays what it
+  // is.
+  return point < kLeastExponent ? kLeastExponent : point > kMostExponent ? kMostExponent : point;
 }
 
 // As it is kept: a part of zeroes may take any, and what is not finite makes the row NaN.
@@ -55,7 +59,8 @@ __device__ __forceinline__ float reciprocal_approximate(float x) {
   return y;
 }
 
-// All activation functions as one: g and u clamped, g * sigmoid(alpha * g), clamped, times u + offset.
+// All activation functions as one: g and u clamped, g * sigmoid(alpha * g), clamped, times u +
+// offset.
 struct ActivationForm {
   float limit_before, limit_after, limit_up, minus_alpha_log2e, offset;
 

@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int slabs = static_cast<int>(n_slabs(p.columns));
   const int8_t* const exponents = p.exponents + row * slabs;
   int32_t largest = kAnyExponent;
-  for (int slab = lane; slab < slabs; slab += 32) largest = max(largest, int32_t{exponents[slab]});
+  for (int slab = lane; slab < slabs; slab += 32)
+    largest = max(largest, int32_t{exponents[slab]});
   largest = __reduce_max_sync(kAllLanes, largest);
   if (lane == 0) {
     p.zs[row] = largest == kNotFinite     ? numerics::bits_float(numerics::kCanonicalNan)
@@ -53,8 +54,8 @@ __global__ void __launch_bounds__(32 * kWarps)
       const int32_t exponent = __shfl_sync(kAllLanes, mine, slab);
       const float factor = numerics::power_of_two(max(exponent - largest, -126));
       if (lane >= kChunks) continue;
-      auto* const chunk = reinterpret_cast<uint4*>(p.act + slab_row(p.rows.rows, first + slab, row)) +
-                          lane;
+      auto* const chunk =
+          reinterpret_cast<uint4*>(p.act + slab_row(p.rows.rows, first + slab, row)) + lane;
       const uint4 v = *chunk;
       *chunk = make_uint4(scale_pair(v.x, factor), scale_pair(v.y, factor), scale_pair(v.z, factor),
                           scale_pair(v.w, factor));

@@ -48,9 +48,9 @@ struct LaneOffsets {
   uint32_t scales;
 };
 
-// Where a format has them. codes() and scales(): of row `row`, a multiple of 8, in a slab. lane(): of
-// a lane's first row, counted from there, in the first block of columns, or with `half` in a last
-// block of 64; second_row(): from there to its other row; a block of columns is kCodeStep and
+// Where a format has them. codes() and scales(): of row `row`, a multiple of 8, in a slab. lane():
+// of a lane's first row, counted from there, in the first block of columns, or with `half` in a
+// last block of 64; second_row(): from there to its other row; a block of columns is kCodeStep and
 // kScaleStep bytes.
 struct FragmentV2 {
   static constexpr bool kAligned = true;  // 16 bytes of codes
@@ -63,7 +63,9 @@ struct FragmentV2 {
     return {rows * code_row(half), rows * scale_row(half)};
   }
 
-  static MEMRA_HD constexpr int64_t codes(int64_t columns, int64_t row) { return row * columns / 2; }
+  static MEMRA_HD constexpr int64_t codes(int64_t columns, int64_t row) {
+    return row * columns / 2;
+  }
   static MEMRA_HD constexpr int64_t scale_rows(int64_t columns, int64_t row) {
     return row * columns / 16;
   }
@@ -71,7 +73,8 @@ struct FragmentV2 {
     return rows * columns / 2 + scale_rows(columns, row);
   }
   static MEMRA_HD constexpr LaneOffsets lane(int64_t columns, int row, int t, bool half) {
-    const uint32_t block_row = static_cast<uint32_t>(row >> 3), inside = static_cast<uint32_t>(row & 7);
+    const uint32_t block_row = static_cast<uint32_t>(row >> 3),
+                   inside = static_cast<uint32_t>(row & 7);
     const auto in = static_cast<uint32_t>(columns);
     const auto lane = static_cast<uint32_t>(t);
     return {block_row * 4 * in + inside * code_row(half) + lane * (half ? 8 : 16),
@@ -111,8 +114,8 @@ MEMRA_HD constexpr uint32_t scale_byte(int t, int h, bool half) {
   return static_cast<uint32_t>(half ? t : 2 * (t & 1) + h);
 }
 
-// Eight codes of a word as four f16 pairs, in the order of k: steps[s][i] holds positions 2 * t + 8 *
-// i and the next of step s, times `scale`.
+// Eight codes of a word as four f16 pairs, in the order of k: steps[s][i] holds positions 2 * t + 8
+// * i and the next of step s, times `scale`.
 //
 // Seven of the fifteen instructions run on the ALU, which is the busier pipe: left shifts are
 // multiplications. The three bits of a magnitude fall into the lowest two of an f16's exponent and

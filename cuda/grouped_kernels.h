@@ -1,6 +1,7 @@
 #pragma once
 
-// The matrix kernels of the grouped path as data: dispatch looks them up, loading iterates over them.
+// The matrix kernels of the grouped path as data: dispatch looks them up, loading iterates over
+// them.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +17,6 @@ struct ProductParams;
 
 enum class ProductFamily { kMma, kWgmma };
 
-inline constexpr int kNarrowTileUnits = 4;
 inline constexpr int kMmaTileUnits = 8;
 
 // The launch bounds of a kernel in code for an architecture that does not have its instructions.

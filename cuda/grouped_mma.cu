@@ -1,5 +1,5 @@
-// The kernels of the grouped products on warp matrix instructions. In code for sm_90a, which has better
-// ones, they are empty, and their launch bounds say so (grouped_products.cu).
+// The kernels of the grouped products on warp matrix instructions. In code for sm_90a, which has
+// better ones, they are empty, and their launch bounds say so (grouped_products.cu).
 
 #include "grouped_kernels.h"
 #include "grouped_mma_block.cuh"

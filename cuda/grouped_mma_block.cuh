@@ -1,8 +1,8 @@
 #pragma once
 
-// A block of the grouped products on warp matrix instructions, sm_80 and later: the same tiles, weights
-// and outputs as on sm_90a (grouped_ring.cuh), with activations copied by all threads, a block of 128
-// columns ahead of the product.
+// A block of the grouped products on warp matrix instructions, sm_80 and later: the same tiles,
+// weights and outputs as on sm_90a (grouped_ring.cuh), with activations copied by all threads, a
+// block of 128 columns ahead of the product.
 
 #include "grouped_outputs.cuh"
 #include "grouped_weights.cuh"
@@ -14,7 +14,7 @@ class MmaConsumer {
  public:
   __device__ __forceinline__ explicit MmaConsumer(const ProductParams& params) : params_(params) {}
 
-  __device__ __forceinline__ const TileEntry& tile(const SharedView& shared) const {
+  const __device__ __forceinline__ TileEntry& tile(const SharedView& shared) const {
     return entries<Shared>(shared)[0];
   }
 
@@ -25,7 +25,8 @@ class MmaConsumer {
 #pragma unroll
     for (int set = 0; set < 2; ++set)
 #pragma unroll
-      for (int i = 0; i < kColumns / 2; ++i) sums[set][i] = 0.0f;
+      for (int i = 0; i < kColumns / 2; ++i)
+        sums[set][i] = 0.0f;
     WarpWeights<Shared, Fragment, Rows, kFused> weights(params_.columns);
     weights.open(this->tile(shared));
     const int slabs = static_cast<int>(n_slabs(params_.columns));
@@ -84,7 +85,8 @@ class MmaConsumer {
     for (int word = 0; word < 2; ++word) {
       uint32_t a[2][2][4];  // set, step
 #pragma unroll
-      for (int set = 0; set < 2; ++set) weights.fragments(set, word, a[set]);
+      for (int set = 0; set < 2; ++set)
+        weights.fragments(set, word, a[set]);
       const uint32_t chunk = static_cast<uint32_t>(4 * word + (lane >> 3)) ^ swizzle;
 #pragma unroll
       for (int j = 0; j < kColumns / kTileUnit; ++j) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// What the kernels of the grouped products do with a tile's sums. sums[set][4 * j + 2 * other + e] of
-// lane 4 * g + t is weight row Rows::row(g) + other * kDistance of the warp's 16, and row 8 * j + 2 * t
+// What the kernels of the grouped products do with a tile's sums. sums[set][4 * j + 2 * other + e]
+// of lane 4 * g + t is weight row Rows::row(g) + other * kDistance of the warp's 16, and row 8 * j
+// + 2 * t
 // + e of the tile.
 
 #include "grouped_activation.cuh"
@@ -27,9 +28,12 @@ struct PackedSink {
   }
 };
 
-
-__device__ __forceinline__ int warpgroup() { return thread_index_here() >> 7; }
-__device__ __forceinline__ void warpgroup_sync() { named_sync(1 + warpgroup(), 128); }
+__device__ __forceinline__ int warpgroup() {
+  return thread_index_here() >> 7;
+}
+__device__ __forceinline__ void warpgroup_sync() {
+  named_sync(1 + warpgroup(), 128);
+}
 
 // Scales of a tile's rows: asked for before the product, in shared memory after it.
 template <class Shared>
@@ -42,8 +46,7 @@ class RowScales {
   // All of the warpgroup's threads; the next sync shows them to each other.
   __device__ __forceinline__ void store(const SharedView& shared) const {
     const int i = thread_index_here() & 127;
-    if (i < Shared::kColumns)
-      store_shared(address(shared) + 4 * i, __fmul_rn(scale_, kWeightUnit));
+    if (i < Shared::kColumns) store_shared(address(shared) + 4 * i, __fmul_rn(scale_, kWeightUnit));
   }
   static __device__ __forceinline__ uint32_t address(const SharedView& shared) {
     return shared.address + Shared::kRowScales + warpgroup() * Shared::kColumns * 4;
@@ -60,8 +63,7 @@ struct OutputRow {
 
   __device__ __forceinline__ OutputRow(const ExpertPlane& plane, int32_t expert, int64_t output,
                                        bool there) {
-    const float* const biases =
-        there && plane.bias != nullptr ? plane.bias[expert] : nullptr;
+    const float* const biases = there && plane.bias != nullptr ? plane.bias[expert] : nullptr;
     scale = there && plane.scales != nullptr ? plane.scales[expert] : 1.0f;
     biased = biases != nullptr;
     bias = biased ? biases[output] : 0.0f;
@@ -103,8 +105,8 @@ struct PlaneTile {
     const int warp = thread_index_here() >> 5;
 #pragma unroll
     for (int set = 0; set < 2; ++set) {
-      const int64_t output = tile.output + set * kSetRows + warp_row<false>(warp, kSetRows) +
-                             AdjacentRows::row(g);
+      const int64_t output =
+          tile.output + set * kSetRows + warp_row<false>(warp, kSetRows) + AdjacentRows::row(g);
       if (output >= params.outputs) continue;
       const OutputRow first(params.planes[0], tile.expert, output, tile.live);
       const OutputRow second(params.planes[0], tile.expert, output + 1, tile.live);
@@ -147,13 +149,13 @@ struct GateUpTile {
  private:
   static constexpr int kChunks = 8;  // of 8 outputs, in a slab of 64
 
-  // Rows kFirst .. kFirst + 31 of the tile; one pass after another, because a loop with barriers in it
-  // would not be unrolled and the sums would have to lie in memory.
+  // Rows kFirst .. kFirst + 31 of the tile; one pass after another, because a loop with barriers in
+  // it would not be unrolled and the sums would have to lie in memory.
   template <int kFirst, int kSums>
   __device__ __forceinline__ void store_rows(const SharedView& shared, const TilePlace& tile,
                                              const float (&sums)[2][kSums]) const {
-    constexpr int kRows = 2 * kSums - kFirst < Shared::kStageRows ? 2 * kSums - kFirst
-                                                                 : Shared::kStageRows;
+    constexpr int kRows =
+        2 * kSums - kFirst < Shared::kStageRows ? 2 * kSums - kFirst : Shared::kStageRows;
     warpgroup_sync();
     activate_rows<kFirst, kRows>(shared, tile, sums);
     warpgroup_sync();
@@ -164,8 +166,8 @@ struct GateUpTile {
   static __device__ __forceinline__ uint32_t stage(const SharedView& shared) {
     return shared.address + Shared::kStage + warpgroup() * Shared::kStageBytes;
   }
-  // Of a row of the stage: two outputs of a chunk, of a quarter of it. Rows lie a multiple of all banks
-  // apart; the quarters trade places so that rows 2 and 4 apart do not meet.
+  // Of a row of the stage: two outputs of a chunk, of a quarter of it. Rows lie a multiple of all
+  // banks apart; the quarters trade places so that rows 2 and 4 apart do not meet.
   static __device__ __forceinline__ uint32_t pair_offset(int row, int chunk, int quarter) {
     return row * 256 + (chunk * 4 + (quarter ^ (row >> 1 & 3))) * 8;
   }
@@ -175,7 +177,8 @@ struct GateUpTile {
                                                 const float (&sums)[2][kSums]) const {
     const int lane = thread_index_here() & 31, g = lane >> 2, t = lane & 3;
     const int warp = thread_index_here() >> 5;
-    const int64_t output = tile.output + warp_row<true>(warp, tile.outputs) + ActivationRows::row(g);
+    const int64_t output =
+        tile.output + warp_row<true>(warp, tile.outputs) + ActivationRows::row(g);
     const ActivationForm form(out.activation, out.params);
     const OutputRow gate[2] = {
         OutputRow(params.planes[0], tile.expert, output, tile.live),
@@ -188,8 +191,8 @@ struct GateUpTile {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int row = 8 * j - kFirst + 2 * t + e;
-        const float scale = __uint_as_float(
-            load_shared(RowScales<Shared>::address(shared) + 4 * (kFirst + row)));
+        const float scale =
+            __uint_as_float(load_shared(RowScales<Shared>::address(shared) + 4 * (kFirst + row)));
         float y[2];
 #pragma unroll
         for (int other = 0; other < 2; ++other)
@@ -200,7 +203,8 @@ struct GateUpTile {
   }
 
   template <int kFirst, int kRows>
-  __device__ __forceinline__ void narrow_rows(const SharedView& shared, const TilePlace& tile) const {
+  __device__ __forceinline__ void narrow_rows(const SharedView& shared,
+                                              const TilePlace& tile) const {
     const int64_t slab = tile.output / kSlabColumns + warpgroup();
     const int64_t slabs = params.outputs / kSlabColumns;
 #pragma unroll
@@ -210,8 +214,7 @@ struct GateUpTile {
       uint32_t amax = 0;
 #pragma unroll
       for (int quarter = 0; quarter < 4; ++quarter) {
-        const float2 pair =
-            load_shared_f32x2(stage(shared) + pair_offset(row, chunk, quarter));
+        const float2 pair = load_shared_f32x2(stage(shared) + pair_offset(row, chunk, quarter));
         y[2 * quarter] = pair.x;
         y[2 * quarter + 1] = pair.y;
         amax = max(amax, max(numerics::magnitude_bits(pair.x), numerics::magnitude_bits(pair.y)));
@@ -225,9 +228,11 @@ struct GateUpTile {
       uint32_t halves[4];
 #pragma unroll
       for (int quarter = 0; quarter < 4; ++quarter)
-        halves[quarter] = f16_pair(__fmul_rn(y[2 * quarter], factor), __fmul_rn(y[2 * quarter + 1], factor));
+        halves[quarter] =
+            f16_pair(__fmul_rn(y[2 * quarter], factor), __fmul_rn(y[2 * quarter + 1], factor));
       const int64_t at = tile.row + kFirst + row;
-      uint16_t* const to = out.act + (slab * params.rows + at) * kSlabColumns + (chunk ^ (at & 7)) * 8;
+      uint16_t* const to =
+          out.act + (slab * params.rows + at) * kSlabColumns + (chunk ^ (at & 7)) * 8;
       *reinterpret_cast<uint4*>(to) = make_uint4(halves[0], halves[1], halves[2], halves[3]);
       if (chunk == 0) out.exponents[at * slabs + slab] = part_exponent(exponent, amax);
     }

@@ -1,9 +1,10 @@
 #pragma once
 
-// Outputs of pairs on their way to the sum over slots: two neighbours in a word, each 12 bits under an
-// exponent that they share. An expert's raw output may lie anywhere in f32's range; f16 under an
-// exponent for many outputs would need their maximum first, for which a lane would have to ask seven
-// others. A value is off by at most 2^-11 of the larger of the two. What is not finite makes both NaN.
+// Outputs of pairs on their way to the sum over slots: two neighbours in a word, each 12 bits under
+// an exponent that they share. An expert's raw output may lie anywhere in f32's range; f16 under an
+// exponent for many outputs would need their maximum first, for which a lane would have to ask
+// seven others. A value is off by at most 2^-11 of the larger of the two. What is not finite makes
+// both NaN.
 
 #include <cstdint>
 
@@ -19,8 +20,8 @@ namespace packed {
 inline constexpr uint32_t kFieldShift = 23, kFieldMask = 0xFFu << kFieldShift;
 // Below it 2^-115, and both factors are normal floats.
 inline constexpr uint32_t kLeastField = 12u << kFieldShift;
-// With the exponent field of the larger magnitude subtracted: 2^10 over its power of two, times 2047 /
-// 2048, so that rounding never reaches 2048.
+// With the exponent field of the larger magnitude subtracted: 2^10 over its power of two, times
+// 2047 / 2048, so that rounding never reaches 2048.
 inline constexpr uint32_t kFactor = (263u << kFieldShift) + 0x7FE000u;
 // With that field added: the inverse.
 inline constexpr uint32_t kInverse = 0x1002u - (10u << kFieldShift);

@@ -12,8 +12,8 @@ namespace memra::cuda {
 // A plane of the tables over experts.
 struct ExpertPlane {
   const void* const* slabs;
-  const float* scales;        // or null: all 1
-  const float* const* bias;   // or null; a null entry is no bias
+  const float* scales;       // or null: all 1
+  const float* const* bias;  // or null; a null entry is no bias
 };
 
 struct ProductParams {
@@ -28,8 +28,8 @@ struct ProductParams {
   int64_t outputs;  // rows of a slab
 };
 
-// Gate and up: the activation's outputs as the rows of the next product (grouped_layout.cuh), each 64
-// of a row under an exponent of their own.
+// Gate and up: the activation's outputs as the rows of the next product (grouped_layout.cuh), each
+// 64 of a row under an exponent of their own.
 struct ActivationOut {
   uint16_t* act;
   int8_t* exponents;  // [rows, outputs / 64]

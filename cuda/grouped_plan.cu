@@ -30,8 +30,8 @@ __device__ __forceinline__ int32_t warp_scan(int32_t value, int lane) {
   return value;
 }
 
-// Writes the tiles of one width of 32 entries, a lane each, where there is room for `room` more; all
-// lanes share the work, because one expert may have nearly all rows. Returns how many.
+// Writes the tiles of one width of 32 entries, a lane each, where there is room for `room` more;
+// all lanes share the work, because one expert may have nearly all rows. Returns how many.
 __device__ __forceinline__ int32_t write_tiles(const ExpertRows& csr, RowTile* to, int32_t room,
                                                int32_t entry, EntryRows rows, const TileCut& cut,
                                                int32_t units, int lane) {
@@ -48,8 +48,8 @@ __device__ __forceinline__ int32_t write_tiles(const ExpertRows& csr, RowTile* t
       if (reached <= index) owner += step;
     }
     owner = owner < 31 ? owner : 31;
-    const int32_t tile = index - __shfl_sync(kAllLanes, begin, owner) +
-                         __shfl_sync(kAllLanes, run.first, owner);
+    const int32_t tile =
+        index - __shfl_sync(kAllLanes, begin, owner) + __shfl_sync(kAllLanes, run.first, owner);
     const TileCut owners{__shfl_sync(kAllLanes, cut.tiles, owner),
                          __shfl_sync(kAllLanes, cut.wide, owner),
                          __shfl_sync(kAllLanes, cut.units, owner)};
@@ -74,8 +74,9 @@ __global__ void __launch_bounds__(32 * kMaxTileUnits)
   dependency_wait();
   dependency_release();
   const int64_t given = *csr.n_active;
-  const auto n_active =
-      static_cast<int32_t>(given < 0 ? 0 : given < csr.n_experts ? given : csr.n_experts);
+  const auto n_active = static_cast<int32_t>(given < 0               ? 0
+                                             : given < csr.n_experts ? given
+                                                                     : csr.n_experts);
 
   int32_t mine = 0;
   for (int32_t entry = lane; units > 0 && entry < n_active; entry += 32)
@@ -100,10 +101,22 @@ __global__ void __launch_bounds__(32 * kMaxTileUnits)
   }
 }
 
+__global__ void rewind_tiles_kernel(TileList* list) {
+  dependency_wait();
+  dependency_release();
+  for (int32_t& next : list->next)
+    next = 0;
+}
+
 }  // namespace
 
 Status plan_load() {
+  MEMRA_TRY(load_kernel(rewind_tiles_kernel));
   return load_kernel(plan_tiles_kernel);
+}
+
+Status rewind_tiles(const Device& device, TileList* list, const Launch& launch) {
+  return launch_kernel(device, launch, Grid{dim3(1), dim3(1)}, rewind_tiles_kernel, list);
 }
 
 Status plan_tiles(const Device& device, const ExpertRows& rows, int32_t max_units, TileList* list,

@@ -106,6 +106,7 @@ Status products_load(Device* device) {
   if (!device->grouped) return MEMRA_OK;
   MEMRA_TRY(load_kernels<GroupedGateUpKernel>(family_of(*device)));
   MEMRA_TRY(load_kernels<GroupedPlaneKernel>(family_of(*device)));
+  MEMRA_TRY(finish_activations_load());
   return plan_load();
 }
 
@@ -123,12 +124,13 @@ Status gate_up_product(const Device& device, const GateUpProductArgs& args, cons
   ProductParams params = product_params(args.rows, args.list, args.x, args.outputs);
   params.planes[0] = expert_plane(args.gate);
   params.planes[1] = expert_plane(args.up);
-  const ActivationOut out{args.act, args.exponents,
+  const ActivationOut out{args.act,
+                          args.exponents,
                           static_cast<numerics::Activation>(args.activation),
                           {args.limit, args.alpha}};
   const int32_t units = tile_units(device, args.rows.rows, args.rows.n_experts);
-  return launch_product(device, find_kernel<GroupedGateUpKernel>(device, args.format, units), params,
-                        out, kSetRows, launch);
+  return launch_product(device, find_kernel<GroupedGateUpKernel>(device, args.format, units),
+                        params, out, kSetRows, launch);
 }
 
 const char* gate_up_product_name(const Device& device, memra_format format) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The matrix products of the grouped path: from a CSR over experts to a list of tiles, and from there
-// to outputs. Layouts: grouped_layout.cuh.
+// The matrix products of the grouped path: from a CSR over experts to a list of tiles, and from
+// there to outputs. Layouts: grouped_layout.cuh.
 
 #include "device.h"
 #include "memra.h"
@@ -24,9 +24,9 @@ struct ExpertRows {
 
 // One plane of the tables.
 struct PlaneTables {
-  const void* const* slabs;   // [n_experts]
-  const float* scales;        // or null: all 1
-  const float* const* bias;   // or null; a null entry is no bias
+  const void* const* slabs;  // [n_experts]
+  const float* scales;       // or null: all 1
+  const float* const* bias;  // or null; a null entry is no bias
 };
 
 struct Activations {
@@ -39,6 +39,9 @@ struct Activations {
 uint64_t tile_list_size(int64_t rows, int64_t n_experts);
 Status plan_tiles(const Device& device, const ExpertRows& rows, TileList* list,
                   const Launch& launch);
+
+// Lets the products over a list run once more.
+Status rewind_tiles(const Device& device, TileList* list, const Launch& launch);
 
 // Gate and up of one format and the activation, in f16 and one exponent for each 64 of a row;
 // finish_activations() brings a row under one, and writes its zs.

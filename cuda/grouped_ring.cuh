@@ -30,7 +30,7 @@ __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
       barrier_init(Shared::slab_barrier(address, i), 1);
       barrier_init(Shared::slab_barrier(address, i) + kEmptied, kWarps);
     }
-    for (int i = 0; i < kTileQueue; ++i) {
+    for (int i = 0; i < Shared::kTileQueue; ++i) {
       barrier_init(Shared::entry_barrier(address, i), 1);
       barrier_init(Shared::entry_barrier(address, i) + kEmptied, kWarps);
     }
@@ -46,7 +46,7 @@ __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
 template <class Shared, class Fragment, bool kFused>
 __device__ __forceinline__ void produce(const ProductParams& params, const SharedView& shared) {
   const TileSource<Fragment, kFused> source(params);
-  RingPlace<kTileQueue> queue(1);
+  RingPlace<Shared::kTileQueue> queue(1);
   RingPlace<Shared::kSlabs> ring(1);
   const auto publish = [&] {
     const uint32_t barrier = Shared::entry_barrier(shared.address, queue.place);
@@ -88,7 +88,8 @@ class WeightStream {
   __device__ __forceinline__ WeightStream(const SharedView& shared, int64_t columns)
       : weights_(columns), queue_(0) {
     open(shared);
-    for (int i = 1; i < Shared::kBlocks; ++i) copy(shared);
+    for (int i = 1; i < Shared::kBlocks; ++i)
+      copy(shared);
   }
 
   // The next block; always one group of copies.
@@ -113,7 +114,7 @@ class WeightStream {
 
   WarpWeights<Shared, Fragment, Rows, kFused> weights_;
   int32_t place_ = 0;
-  RingPlace<kTileQueue> queue_;
+  RingPlace<Shared::kTileQueue> queue_;
 };
 
 // A consumer warp: its places in the rings, and the product of a tile.
@@ -121,10 +122,13 @@ template <class Shared, class Fragment, class Rows, bool kFused>
 class Consumer {
  public:
   __device__ __forceinline__ Consumer(const SharedView& shared, const ProductParams& params)
-      : copies_(shared, params.columns), slabs_(static_cast<int>(n_slabs(params.columns))), ring_(0), queue_(0) {}
+      : copies_(shared, params.columns),
+        slabs_(static_cast<int>(n_slabs(params.columns))),
+        ring_(0),
+        queue_(0) {}
 
   // Waits for the next tile.
-  __device__ __forceinline__ const TileEntry& tile(const SharedView& shared) const {
+  const __device__ __forceinline__ TileEntry& tile(const SharedView& shared) const {
     barrier_wait(Shared::entry_barrier(shared.address, queue_.place), queue_.parity);
     return entries<Shared>(shared)[queue_.place];
   }
@@ -161,12 +165,13 @@ class Consumer {
       barrier_wait(barrier, ring_.parity);
       const SlabWeights weights =
           read_slab<Shared, Fragment>(shared, block_, h, h == 0 && slab + 1 == slabs_);
-      const uint64_t b = swizzled_rows(shared.address + Shared::kZ +
-                                       ring_.place * Shared::kSlabBytes + phase);
+      const uint64_t b =
+          swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kSlabBytes + phase);
 #pragma unroll
       for (int word = 0; word < 2; ++word) {
 #pragma unroll
-        for (int set = 0; set < 2; ++set) weights.fragments(set, word, a[word][set]);
+        for (int set = 0; set < 2; ++set)
+          weights.fragments(set, word, a[word][set]);
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < 2; ++step)
@@ -192,11 +197,11 @@ class Consumer {
   int32_t slabs_;
   int32_t block_ = 0;
   RingPlace<Shared::kSlabs> ring_;
-  RingPlace<kTileQueue> queue_;
+  RingPlace<Shared::kTileQueue> queue_;
 };
 
-// Runs `tile(consumer, entry)` for every tile, by its width. Tiles come widest first, so one loop for
-// each width after another replaces a switch inside one loop, for which the accumulators of all
+// Runs `tile(consumer, entry)` for every tile, by its width. Tiles come widest first, so one loop
+// for each width after another replaces a switch inside one loop, for which the accumulators of all
 // widths would be live together.
 template <int kUnits, class Consumer, class Tile>
 __device__ __forceinline__ void consume(Consumer& consumer, const SharedView& shared,

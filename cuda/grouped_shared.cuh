@@ -2,9 +2,10 @@
 
 // A block of the grouped products: its tiles, its warps, its shared memory.
 //
-// Weights are the A operand, decoded in registers; rows of activations are N. A tile has two sets of
-// 128 weight rows, gate and up or neighbours of one plane, because two accumulators to one read of B
-// halve the traffic of activations, which is what limits. Eight warps share a tile, 16 rows of each set.
+// Weights are the A operand, decoded in registers; rows of activations are N. A tile has two sets
+// of 128 weight rows, gate and up or neighbours of one plane, because two accumulators to one read
+// of B halve the traffic of activations, which is what limits. Eight warps share a tile, 16 rows of
+// each set.
 
 #include <cstdint>
 
@@ -16,18 +17,17 @@ namespace memra::cuda {
 
 inline constexpr int kGroupedConsumers = 256;
 inline constexpr int kGroupedThreads = kGroupedConsumers + 128;  // registers move by warpgroups
-inline constexpr int kTileQueue = 4;
 inline constexpr uint32_t kSlabRowBytes = kSlabColumns * 2;
 
 // A tile on its way from the producer to the warps.
 struct TileEntry {
-  const uint8_t* codes[2];   // of the sets' first rows
+  const uint8_t* codes[2];  // of the sets' first rows
   const uint8_t* scales[2];
   int32_t row, count, units;  // units 0: no more
   int32_t expert;
-  int32_t output;   // the first
+  int32_t output;      // the first
   int32_t outputs[2];  // of the sets, at most kSetRows; multiples of 64
-  int32_t live;     // 0: no weights, and outputs of 0
+  int32_t live;        // 0: no weights, and outputs of 0
 };
 
 // kUnits: the widest tile. kBlocks: blocks of weights on their way, kSlabs: slabs of activations.
@@ -35,6 +35,11 @@ template <int kUnits_, int kBlocks_, int kSlabs_>
 struct GroupedShared {
   static constexpr int kUnits = kUnits_, kBlocks = kBlocks_, kSlabs = kSlabs_;
   static constexpr int kColumns = kTileUnit * kUnits;
+  // Weights of kBlocks - 1 blocks ahead may be those of as many tiles, and the next one is opened
+  // behind the last of them. To make that known the producer must have found room for the slabs of
+  // the tiles before: at most two for each of these blocks.
+  static constexpr int kTileQueue = kBlocks + 1;
+  static_assert(kSlabs >= 2 * (kBlocks - 1));
   // Up to 7 rows more: a tile begins where its first row is in the swizzle's period of 8.
   static constexpr int kSlabBytes = (kColumns + 8) * static_cast<int>(kSlabRowBytes);
   static constexpr int kFragmentBytes = 32 * 16, kScaleWords = 32 * 4;
@@ -65,6 +70,12 @@ struct GroupedShared {
     return shared + kBarriers + 16 * (kSlabs + entry);
   }
 };
+// On sm_90a. Full tiles are bound by the tensor cores, which want them wide. Where experts have few
+// rows, time is that of reading weights, and what is not needed for activations keeps more of them
+// on their way.
+using WideTiles = GroupedShared<kMaxTileUnits, 3, 8>;
+using NarrowTiles = GroupedShared<kNarrowTileUnits, 7, 12>;
+
 inline constexpr uint32_t kEmptied = 8;
 
 // What a warp needs of its tile, in registers: the entry is another's as soon as it is given back.
@@ -94,8 +105,8 @@ __device__ __forceinline__ TileEntry* entries(const SharedView& shared) {
   return reinterpret_cast<TileEntry*>(shared.bytes + Shared::kQueue);
 }
 
-// First of a warp's 16 rows in each set. Where both halves of a set are there, they are the two slabs
-// of the next product's columns: halves of every 32 rows.
+// First of a warp's 16 rows in each set. Where both halves of a set are there, they are the two
+// slabs of the next product's columns: halves of every 32 rows.
 template <bool kFused>
 __device__ __forceinline__ int warp_row(int warp, int outputs) {
   const int group = warp >> 2, quarter = warp & 3;
@@ -140,8 +151,7 @@ struct TileSource {
       const int64_t first = output + (kFused ? 0 : set * kSetRows);
       const int64_t left = params.outputs - first;
       entry->outputs[set] = static_cast<int32_t>(left < 0 ? 0 : left < kSetRows ? left : kSetRows);
-      const void* const slab =
-          live ? params.planes[kFused ? set : 0].slabs[cut.expert()] : nullptr;
+      const void* const slab = live ? params.planes[kFused ? set : 0].slabs[cut.expert()] : nullptr;
       live = slab != nullptr;
       const auto* const base = static_cast<const uint8_t*>(slab);
       entry->codes[set] = base + Fragment::codes(params.columns, first);

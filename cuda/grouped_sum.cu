@@ -1,30 +1,41 @@
-// The sum over slots of pair outputs in f32.
+// The sum over slots of packed pair outputs.
 
+#include "grouped_pairs.cuh"
 #include "grouped_sum.cuh"
 
 namespace memra::cuda {
-namespace {
+namespace sum {
 
-struct OutF32 {
-  using Source = const float*;
-  static constexpr int kBatch = 4;
-  sum::Columns<numerics::F32> columns;
+struct PackedOutputs {
+  using Source = const uint32_t*;
+  static constexpr int kBatch = 8;
+  uint4 words;
 
   __device__ void load(Source source, const SumSlotsArgs& p, int64_t place, int64_t column) {
-    columns.load(source, place * p.columns + column);
+    words =
+        load_streaming(reinterpret_cast<const uint4*>(source + (place * p.columns + column) / 2));
   }
-  __device__ void widen(float (&x)[sum::kColumns]) const { columns.widen(x); }
+  __device__ void widen(float (&x)[kColumns]) const {
+    static_assert(kColumns == 8);
+    const uint32_t pairs[] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const OutputPair pair = unpack_outputs(pairs[i]);
+      x[2 * i] = pair.first;
+      x[2 * i + 1] = pair.second;
+    }
+  }
 };
 
-}  // namespace
+}  // namespace sum
 
-Status sum_slots(const Device& device, const SumSlotsArgs& args, const float* out,
+Status sum_slots(const Device& device, const SumSlotsArgs& args, const uint32_t* packed,
                  const Launch& launch) {
-  return sum::sum_slots<OutF32>(device, args, out, launch);
+  return sum::sum_slots<sum::PackedOutputs>(device, args, packed, launch);
 }
 
 Status sum_slots_load() {
-  return sum::load_kernels<OutF32>();
+  return sum::load_kernels<sum::PackedOutputs>();
 }
 
 }  // namespace memra::cuda

@@ -15,6 +15,7 @@ namespace memra::cuda {
 // A tensor core takes rows by eights.
 inline constexpr int kTileUnit = 8;
 inline constexpr int kMaxTileUnits = 16;
+inline constexpr int kNarrowTileUnits = 4;  // where experts have few rows
 // Rows of weights of each of a tile's two sets.
 inline constexpr int kSetRows = 128;
 
@@ -56,9 +57,7 @@ struct RowTile {
             static_cast<uint64_t>(count - 1) << 52 | static_cast<uint64_t>(units - 1) << 60};
   }
   MEMRA_HD constexpr int64_t row() const { return static_cast<int64_t>(word & 0x7FFFFFFF); }
-  MEMRA_HD constexpr int32_t expert() const {
-    return static_cast<int32_t>(word >> 31 & 0x1FFFFF);
-  }
+  MEMRA_HD constexpr int32_t expert() const { return static_cast<int32_t>(word >> 31 & 0x1FFFFF); }
   MEMRA_HD constexpr int32_t count() const { return static_cast<int32_t>(word >> 52 & 0xFF) + 1; }
   MEMRA_HD constexpr int32_t units() const { return static_cast<int32_t>(word >> 60) + 1; }
 };

@@ -1,8 +1,8 @@
 #pragma once
 
-// A warp's weights on their way through shared memory. No two warps need the same ones, so each copies
-// its own into a ring of its own, a lane the bytes that it will decode itself: no barrier, and no
-// descriptor, of which a table of slabs would need one for each expert.
+// A warp's weights on their way through shared memory. No two warps need the same ones, so each
+// copies its own into a ring of its own, a lane the bytes that it will decode itself: no barrier,
+// and no descriptor, of which a table of slabs would need one for each expert.
 
 #include "grouped_shared.cuh"
 
@@ -30,7 +30,9 @@ class WarpWeights {
       scales_[set] = entry.scales[set] + Fragment::scale_rows(columns_, row) + first.scales;
     }
   }
-  __device__ __forceinline__ int32_t blocks_left() const { return blocks_left_; }
+  __device__ __forceinline__ int32_t blocks_left() const {
+    return blocks_left_;
+  }
 
   // Starts copying the next block of 128 columns into a place of the ring.
   __device__ __forceinline__ void copy(const SharedView& shared, int place) {
@@ -49,12 +51,14 @@ class WarpWeights {
   }
 
  private:
-  // Of a lane's codes of set s and row r: kFragmentBytes * (2 * s + r) further, and likewise scales.
+  // Of a lane's codes of set s and row r: kFragmentBytes * (2 * s + r) further, and likewise
+  // scales.
   struct Target {
     uint32_t codes, scales;
   };
   static __device__ __forceinline__ Target target(const SharedView& shared, int place) {
-    const uint32_t to = Shared::warp_weights(shared.address, place), lane = thread_index_here() & 31;
+    const uint32_t to = Shared::warp_weights(shared.address, place),
+                   lane = thread_index_here() & 31;
     return {to + lane * 16, to + 4 * Shared::kFragmentBytes + lane * 4};
   }
 
@@ -71,7 +75,8 @@ class WarpWeights {
           copy_async_16(codes, from);
         } else {
 #pragma unroll
-          for (int byte = 0; byte < 16; byte += 4) copy_async_4(codes + byte, from + byte);
+          for (int byte = 0; byte < 16; byte += 4)
+            copy_async_4(codes + byte, from + byte);
         }
         copy_async_4(to.scales + fragment * Shared::kScaleWords,
                      scales_[set] + row * second.scales);
@@ -95,10 +100,10 @@ class WarpWeights {
 #pragma unroll 1
       for (int byte = 0; byte < (half ? 8 : 16); byte += 4)
         copy_async_4(codes + byte, from + byte, live);
-      copy_async_4(to.scales + fragment * Shared::kScaleWords,
-                   (set == 0 ? scales_[0] : scales_[1]) - whole.scales + first.scales +
-                       row * second.scales,
-                   live);
+      copy_async_4(
+          to.scales + fragment * Shared::kScaleWords,
+          (set == 0 ? scales_[0] : scales_[1]) - whole.scales + first.scales + row * second.scales,
+          live);
     }
   }
 
@@ -117,7 +122,8 @@ struct SlabWeights {
   // Decodes word w, 0 or 1, of a set: fragments of its two steps.
   __device__ __forceinline__ void fragments(int set, int w, uint32_t (&steps)[2][4]) const {
     const DecodedWord low = decode_word(w == 0 ? words[set][0].x : words[set][0].y, scales[set][0]);
-    const DecodedWord high = decode_word(w == 0 ? words[set][1].x : words[set][1].y, scales[set][1]);
+    const DecodedWord high =
+        decode_word(w == 0 ? words[set][1].x : words[set][1].y, scales[set][1]);
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       steps[step][0] = low.steps[step][0];
@@ -143,9 +149,10 @@ __device__ __forceinline__ SlabWeights read_slab(const SharedView& shared, int p
       const int fragment = 2 * set + row;
       slab.words[set][row] =
           load_shared_u32x2(from + fragment * Shared::kFragmentBytes + lane * 16 + h * 8);
-      slab.scales[set][row] = decode_scale<Fragment::kChecked>(
-          load_shared(from + 4 * Shared::kFragmentBytes + fragment * Shared::kScaleWords + lane * 4),
-          byte);
+      slab.scales[set][row] =
+          decode_scale<Fragment::kChecked>(load_shared(from + 4 * Shared::kFragmentBytes +
+                                                       fragment * Shared::kScaleWords + lane * 4),
+                                           byte);
     }
   return slab;
 }

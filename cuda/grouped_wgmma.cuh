@@ -9,11 +9,6 @@
 
 namespace memra::cuda {
 
-// Full tiles are bound by the tensor cores, which want them wide. Where experts have few rows, time is
-// that of reading weights, and what is not needed for activations keeps more of them on their way.
-using WideTiles = GroupedShared<kMaxTileUnits, 3, 8>;
-using NarrowTiles = GroupedShared<kNarrowTileUnits, 7, 12>;
-
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 inline constexpr int kWgmmaBounds = kGroupedThreads;
 #else

@@ -5,8 +5,8 @@ namespace {
 
 template <class Shared, class Fragment>
 constexpr GroupedGateUpKernel entry(bool v2, const char* name) {
-  return {ProductFamily::kWgmma, v2,   Shared::kUnits, kGroupedThreads, Shared::kBytes,
-          name,                  wgmma_gate_up<Shared, Fragment>};
+  return {ProductFamily::kWgmma,          v2, Shared::kUnits, kGroupedThreads, Shared::kBytes, name,
+          wgmma_gate_up<Shared, Fragment>};
 }
 
 constexpr GroupedGateUpKernel kKernels[] = {

@@ -5,8 +5,8 @@ namespace {
 
 template <class Shared, class Fragment>
 constexpr GroupedPlaneKernel entry(bool v2, const char* name) {
-  return {ProductFamily::kWgmma, v2,   Shared::kUnits, kGroupedThreads, Shared::kBytes,
-          name,                  wgmma_plane<Shared, Fragment>};
+  return {ProductFamily::kWgmma,        v2, Shared::kUnits, kGroupedThreads, Shared::kBytes, name,
+          wgmma_plane<Shared, Fragment>};
 }
 
 constexpr GroupedPlaneKernel kKernels[] = {

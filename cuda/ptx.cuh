@@ -48,8 +48,8 @@ __device__ __forceinline__ void mma_m16n8k16(float* d, const uint32_t (&a)[4], u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four 8 by 8 matrices of 16-bit values from shared memory; lane l gives the address of row l % 8 of
-// matrix l / 8, and gets of each matrix values 2 * (l % 4) and the next of row l / 4.
+// Four 8 by 8 matrices of 16-bit values from shared memory; lane l gives the address of row l % 8
+// of matrix l / 8, and gets of each matrix values 2 * (l % 4) and the next of row l / 4.
 __device__ __forceinline__ uint4 load_matrices(uint32_t address) {
   uint4 v;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -176,8 +176,8 @@ __device__ __forceinline__ void store_shared(uint32_t address, uint2 v) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(v.x), "r"(v.y) : "memory");
 }
 
-// Copies into shared memory, in groups of the thread's own. A copy that is not wanted writes zeroes and
-// reads nothing.
+// Copies into shared memory, in groups of the thread's own. A copy that is not wanted writes zeroes
+// and reads nothing.
 __device__ __forceinline__ void copy_async_16(uint32_t dst, const void* src) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");
 }

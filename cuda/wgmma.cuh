@@ -1,7 +1,7 @@
 #pragma once
 
-// Warpgroup matrix products of sm_90a: D[64][N] f32 += A[64][16] f16 in registers times B[16][N] f16
-// in shared memory. Elsewhere nothing of this exists.
+// Warpgroup matrix products of sm_90a: D[64][N] f32 += A[64][16] f16 in registers times B[16][N]
+// f16 in shared memory. Elsewhere nothing of this exists.
 
 #include <cstdint>
 
@@ -12,7 +12,9 @@ namespace memra::cuda {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // Registers written so far are read by the wgmma that follow.
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -34,7 +36,8 @@ __device__ __forceinline__ void give_registers() {
 // B in shared memory, rows of 64 f16 one after another, 16-byte chunks swizzled over 128 bytes. The
 // swizzle goes by the address, so a first row need not be a multiple of 8.
 __device__ __forceinline__ uint64_t swizzled_rows(uint32_t address) {
-  constexpr uint64_t kSwizzle128 = 1ull << 62, kEightRows = (1024ull >> 4) << 32, kUnused = 1ull << 16;
+  constexpr uint64_t kSwizzle128 = 1ull << 62, kEightRows = (1024ull >> 4) << 32,
+                     kUnused = 1ull << 16;
   return kSwizzle128 | kEightRows | kUnused | (address & 0x3FFFFu) >> 4;
 }
 
@@ -65,17 +68,16 @@ struct Wgmma;
 #define MEMRA_N64 MEMRA_N60 ", %60, %61, %62, %63"
 
 // The last argument lists the accumulators; a0 to b are the numbers of the operands after them.
-#define MEMRA_WGMMA(columns, names, a0, a1, a2, a3, b0, ...)                                       \
-  template <>                                                                                      \
-  struct Wgmma<columns> {                                                                          \
-    static __device__ __forceinline__ void multiply(float (&d)[columns / 2],                       \
-                                                    const uint32_t (&a)[4], uint64_t b) {          \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns                                    \
-                   "k16.f32.f16.f16 {" names "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b0  \
-                   ", 1, 1, 1, 0;"                                                                 \
-                   : __VA_ARGS__                                                                   \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                          \
-    }                                                                                              \
+#define MEMRA_WGMMA(columns, names, a0, a1, a2, a3, b0, ...)                              \
+  template <>                                                                             \
+  struct Wgmma<columns> {                                                                 \
+    static __device__ __forceinline__ void multiply(float (&d)[columns / 2],              \
+                                                    const uint32_t (&a)[4], uint64_t b) { \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" names \
+                   "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b0 ", 1, 1, 1, 0;"   \
+                   : __VA_ARGS__                                                          \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                 \
+    }                                                                                     \
   }
 
 MEMRA_WGMMA(8, MEMRA_N4, 4, 5, 6, 7, 8, MEMRA_D4(0));

@@ -939,17 +939,22 @@ typedef struct memra_moe_grouped_gemm_args {
   const float* scales;           /* [3 * n_experts], alignment 4, or NULL: all 1 */
   const float* const* bias;      /* [3 * n_experts] pointers to f32 rows, alignment 8, or NULL; a
                                     NULL entry is no bias */
+  void* workspace;               /* alignment MEMRA_WORKSPACE_ALIGNMENT; NULL where none is needed */
+  uint64_t workspace_bytes;
 } memra_moe_grouped_gemm_args;
 #define MEMRA_MOE_GROUPED_GEMM_ARGS_INIT                                                          \
   {                                                                                               \
     (uint32_t)sizeof(memra_moe_grouped_gemm_args), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, \
-        NULL, NULL, NULL, NULL                                                                    \
+        NULL, NULL, NULL, NULL, NULL, 0                                                           \
   }
 MEMRA_API memra_status memra_moe_grouped_gemm_args_init(memra_moe_grouped_gemm_args* args,
                                                         uint32_t struct_size);
 MEMRA_API memra_status memra_moe_grouped_gemm(memra_engine* engine,
                                               const memra_moe_grouped_gemm_args* args,
                                               memra_stream stream);
+/* Workspace of a call of this size; 0 where the backend needs none. Pure, and rises with both. */
+MEMRA_API memra_status memra_moe_grouped_gemm_workspace_size(memra_engine* engine, int64_t rows,
+                                                             int64_t n_experts, uint64_t* bytes);
 
 /* ---------------------------------------------------------------------------------------------
  * Diagnostics (EXPERIMENTAL): what limits a kernel

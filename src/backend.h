@@ -226,6 +226,10 @@ class Backend {
   virtual Status gather_f16(const memra_moe_gather_f16_args& /*args*/, const Launch& /*launch*/) {
     return lacks("memra_moe_gather_f16");
   }
+  virtual Status grouped_gemm_workspace(int64_t /*rows*/, int64_t /*n_experts*/,
+                                        uint64_t* /*bytes*/) const {
+    return lacks("memra_moe_grouped_gemm");
+  }
   virtual Status grouped_gemm(const memra_moe_grouped_gemm_args& /*args*/,
                               const Launch& /*launch*/) {
     return lacks("memra_moe_grouped_gemm");

@@ -162,7 +162,25 @@ Status check_gemm_tables(const memra_moe_grouped_gemm_args& args) {
   return check_optional_pointer(args.bias, alignof(float*), "bias");
 }
 
-Status check_gemm(const memra_moe_grouped_gemm_args& args) {
+Status check_gemm_workspace(const Backend& backend, const memra_moe_grouped_gemm_args& args,
+                            const Area& out) {
+  uint64_t needed = 0;
+  MEMRA_TRY(backend.grouped_gemm_workspace(args.rows, args.n_experts, &needed));
+  if (needed == 0) {
+    return check_optional_pointer(args.workspace, MEMRA_WORKSPACE_ALIGNMENT, "workspace");
+  }
+  if (args.workspace_bytes < needed) {
+    return fail(MEMRA_ERROR_WORKSPACE_TOO_SMALL)
+           << "workspace_bytes is " << args.workspace_bytes << ": must be at least " << needed
+           << " for " << args.rows << " rows of " << args.n_experts << " experts";
+  }
+  MEMRA_TRY(check_pointer(args.workspace, MEMRA_WORKSPACE_ALIGNMENT, "workspace"));
+  const Area workspace{.begin = args.workspace, .item_bytes = needed};
+  MEMRA_TRY(check_area(workspace, "workspace"));
+  return check_apart(workspace, "workspace", out, "out");
+}
+
+Status check_gemm(const Backend& backend, const memra_moe_grouped_gemm_args& args) {
   MEMRA_TRY(check_flags(args.flags, MEMRA_FLAG_INPUTS_STABLE, "flags"));
   MEMRA_TRY(check_dimension(args.columns, MEMRA_COLUMN_MULTIPLE, "columns"));
   MEMRA_TRY(check_dimension(args.outputs, MEMRA_COLUMN_MULTIPLE, "outputs"));
@@ -178,7 +196,8 @@ Status check_gemm(const memra_moe_grouped_gemm_args& args) {
   MEMRA_TRY(check_area(zs, "zs"));
   const Area out = rows_area(args.out, args.rows, args.outputs, args.outputs, 4);
   MEMRA_TRY(check_output(out, 16, "out", z, "z"));
-  return check_apart(out, "out", zs, "zs");
+  MEMRA_TRY(check_apart(out, "out", zs, "zs"));
+  return check_gemm_workspace(backend, args, out);
 }
 
 }  // namespace
@@ -245,8 +264,21 @@ memra_status memra_moe_grouped_gemm(memra_engine* engine, const memra_moe_groupe
     MEMRA_TRY(memra::read_struct(args, "args", &copy));
     MEMRA_TRY(memra::check_range(copy.rows, 0, MEMRA_GROUPED_MAX_PAIRS, "rows"));
     if (copy.rows == 0) return MEMRA_OK;
-    MEMRA_TRY(memra::check_gemm(copy));
+    MEMRA_TRY(memra::check_gemm(*state.backend, copy));
     return state.backend->grouped_gemm(copy, memra::stage_launch(copy.flags, stream));
+  });
+}
+
+memra_status memra_moe_grouped_gemm_workspace_size(memra_engine* engine, int64_t rows,
+                                                   int64_t n_experts, uint64_t* bytes) {
+  return memra::run_on(engine, [&](const EngineState& state) -> Status {
+    MEMRA_TRY(memra::check_out(bytes, "bytes"));
+    MEMRA_TRY(memra::check_range(rows, 0, MEMRA_GROUPED_MAX_PAIRS, "rows"));
+    MEMRA_TRY(memra::check_range(n_experts, 1, memra::kMaxExperts, "n_experts"));
+    uint64_t needed = 0;
+    MEMRA_TRY(state.backend->grouped_gemm_workspace(rows, n_experts, &needed));
+    *bytes = rows == 0 ? 0 : needed;
+    return MEMRA_OK;
   });
 }
 

@@ -219,6 +219,8 @@ TEST_F(ApiArguments, NullHandles) {
   expect(memra_moe_route(nullptr, nullptr, nullptr), "engine");
   expect(memra_moe_gather_f16(nullptr, nullptr, nullptr), "engine");
   expect(memra_moe_grouped_gemm(nullptr, nullptr, nullptr), "engine");
+  expect(memra_moe_grouped_gemm_workspace_size(nullptr, 1, 1, &bytes), "engine");
+  expect(memra_moe_grouped_gemm_workspace_size(world.engine, 1, 1, nullptr), "bytes");
   expect(memra_repack_v2_workspace_size(8, 64, nullptr), "bytes");
   EXPECT_EQ(bytes, 77u);
   EXPECT_EQ(time, 77.0f);

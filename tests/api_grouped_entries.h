@@ -100,6 +100,8 @@ inline Entry gather_entry(World& world) {
 
 inline Entry gemm_entry(World& world) {
   using Args = memra_moe_grouped_gemm_args;
+  uint64_t needed = 0;
+  memra_moe_grouped_gemm_workspace_size(world.engine, 1, 1, &needed);
   return {"memra_moe_grouped_gemm",
           bytes_of(world.gemm_args()),
           offsetof(Args, scales),
@@ -121,6 +123,7 @@ inline Entry gemm_entry(World& world) {
               pointer(MEMRA_FIELD(Args, out), 16),
               pointer(MEMRA_FIELD(Args, scales), 4, true),
               pointer(MEMRA_FIELD(Args, bias), 8, true),
+              pointer(MEMRA_FIELD(Args, workspace), 256, needed == 0),
           },
           {&world.act},
           [&world](const void* args) {

@@ -144,6 +144,34 @@ TEST_F(ApiGrouped, RouteWorkspace) {
   }
 }
 
+TEST_F(ApiGrouped, GemmWorkspace) {
+  memra_moe_grouped_gemm_args args = world.gemm_args();
+  uint64_t last = 0;
+  for (const int64_t rows : {0, 1, 3, 100, 5000}) {
+    uint64_t bytes = 0;
+    ASSERT_EQ(memra_moe_grouped_gemm_workspace_size(world.engine, rows, 4, &bytes), MEMRA_OK);
+    EXPECT_GE(bytes, last);
+    last = bytes;
+  }
+  ASSERT_EQ(
+      memra_moe_grouped_gemm_workspace_size(world.engine, kPairs, kExperts, &args.workspace_bytes),
+      MEMRA_OK);
+  EXPECT_EQ(gemm(args), MEMRA_OK) << memra_last_error();
+  if (args.workspace_bytes == 0) {
+    args.workspace = nullptr;
+    EXPECT_EQ(gemm(args), MEMRA_OK) << memra_last_error();
+  } else {
+    --args.workspace_bytes;
+    world.act.poison();
+    EXPECT_EQ(gemm(args), MEMRA_ERROR_WORKSPACE_TOO_SMALL);
+    EXPECT_TRUE(world.act.poisoned());
+  }
+  for (const int64_t wrong : {int64_t{-1}, int64_t{0}, int64_t{MEMRA_MAX_DIMENSION} + 1}) {
+    EXPECT_EQ(memra_moe_grouped_gemm_workspace_size(world.engine, 1, wrong, &last),
+              MEMRA_ERROR_INVALID_ARGUMENT);
+  }
+}
+
 TEST_F(ApiGrouped, Overlaps) {
   memra_moe_topk_args topk_args = world.topk_args();
   topk_args.topk_weights = reinterpret_cast<float*>(topk_args.topk_ids) + kPairs - 1;
@@ -272,6 +300,8 @@ TEST(ApiBareBackend, AnswersUnsupportedByName) {
   expect_unsupported(memra_moe_gather_f16(&engine, &gather, nullptr), "memra_moe_gather_f16");
   const memra_moe_grouped_gemm_args gemm = world.gemm_args();
   expect_unsupported(memra_moe_grouped_gemm(&engine, &gemm, nullptr), "memra_moe_grouped_gemm");
+  expect_unsupported(memra_moe_grouped_gemm_workspace_size(&engine, 1, 1, &bytes),
+                     "memra_moe_grouped_gemm");
 
   const memra_moe_layer_desc desc = world.layer_desc();
   memra_moe_layer* layer = nullptr;

@@ -171,7 +171,7 @@ TEST(ApiStructs, LayoutOfTheFirstRelease) {
   EXPECT_EQ(offsetof(memra_moe_topk_args, scaling_factor), 100u);
   EXPECT_EQ(offsetof(memra_moe_route_args, workspace_bytes), 120u);
   EXPECT_EQ(offsetof(memra_moe_gather_f16_args, row_count), 80u);
-  EXPECT_EQ(offsetof(memra_moe_grouped_gemm_args, bias), 112u);
+  EXPECT_EQ(offsetof(memra_moe_grouped_gemm_args, workspace_bytes), 128u);
   EXPECT_EQ(offsetof(memra_moe_layer_properties, grouped_min_tokens), 1512u);
 }
 

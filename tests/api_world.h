@@ -291,6 +291,8 @@ class World {
     args.out = act.as<float>();
     args.scales = scales.as<float>();
     args.bias = bias_table.as<const float*>();
+    args.workspace = workspace.as();
+    args.workspace_bytes = 4096;
     return args;
   }
 

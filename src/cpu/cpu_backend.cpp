@@ -338,6 +338,12 @@ Status CpuBackend::gather_f16(const memra_moe_gather_f16_args& args, const Launc
   });
 }
 
+Status CpuBackend::grouped_gemm_workspace(int64_t /*rows*/, int64_t /*n_experts*/,
+                                          uint64_t* bytes) const {
+  *bytes = 0;
+  return MEMRA_OK;
+}
+
 Status CpuBackend::grouped_gemm(const memra_moe_grouped_gemm_args& args, const Launch& launch) {
   return enqueue(launch.stream, [args, &kernels = kernels_](const TaskContext& context) {
     cpu::grouped_gemm(args, kernels.grouped, context.pool);

@@ -1,0 +1,110 @@
+// The protocol of the grouped products' ring as a model: a producer and a warp that wait for each
+// other as grouped_ring.cuh has them wait. No GPU is needed.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "grouped_shared.cuh"
+
+namespace memra::cuda {
+namespace {
+
+struct Op {
+  enum Kind { kPublish, kFill, kOpen, kTake, kEmpty, kFinish } kind;
+  int index;  // of a tile or a slab, counted over all tiles
+};
+
+// The list's end is one more tile, published and opened but never multiplied.
+std::vector<Op> producer(int tiles, int slabs) {
+  std::vector<Op> ops{{Op::kPublish, 0}};
+  for (int tile = 0; tile < tiles; ++tile) {
+    ops.push_back({Op::kPublish, tile + 1});
+    for (int slab = 0; slab < slabs; ++slab)
+      ops.push_back({Op::kFill, tile * slabs + slab});
+  }
+  return ops;
+}
+
+class Warp {
+ public:
+  Warp(int tiles, int slabs, int blocks) : tiles_(tiles), blocks_((slabs + 1) / 2) {
+    open();
+    for (int i = 1; i < blocks; ++i)
+      copy();
+    for (int tile = 0; tile < tiles; ++tile) {
+      ops.push_back({Op::kOpen, tile});
+      for (int slab = 0; slab < slabs; ++slab) {
+        if (slab % 2 == 0) copy();
+        const int all = tile * slabs + slab;
+        ops.push_back({Op::kTake, all});
+        if (slab > 0) ops.push_back({Op::kEmpty, all - 1});
+      }
+      ops.push_back({Op::kEmpty, tile * slabs + slabs - 1});
+      ops.push_back({Op::kFinish, tile});
+    }
+  }
+  std::vector<Op> ops;
+
+ private:
+  void open() {
+    ops.push_back({Op::kOpen, next_});
+    left_ = next_ < tiles_ ? blocks_ : 0;
+  }
+  void copy() {
+    if (left_ == 0 || --left_ != 0) return;
+    ++next_;
+    open();
+  }
+  int tiles_, blocks_, next_ = 0, left_ = 0;
+};
+
+template <class Shared>
+void expect_no_deadlock() {
+  for (int slabs = 1; slabs <= 64; ++slabs) {
+    for (int tiles = 1; tiles <= 20; ++tiles) {
+      const std::vector<Op> makes = producer(tiles, slabs);
+      const std::vector<Op> takes = Warp(tiles, slabs, Shared::kBlocks).ops;
+      int published = 0, filled = 0, emptied = 0, finished = 0;
+      size_t made = 0, taken = 0;
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (; made < makes.size(); ++made, moved = true) {
+          const Op& op = makes[made];
+          if (op.kind == Op::kPublish) {
+            if (op.index - finished >= Shared::kTileQueue) break;
+            published = op.index + 1;
+          } else {
+            if (op.index - emptied >= Shared::kSlabs) break;
+            filled = op.index + 1;
+          }
+        }
+        for (; taken < takes.size(); ++taken, moved = true) {
+          const Op& op = takes[taken];
+          if (op.kind == Op::kOpen && published <= op.index) break;
+          if (op.kind == Op::kTake && filled <= op.index) break;
+          if (op.kind == Op::kEmpty) emptied = op.index + 1;
+          if (op.kind == Op::kFinish) finished = op.index + 1;
+        }
+      }
+      ASSERT_EQ(made, makes.size())
+          << "the producer waits for ever: " << slabs << " slabs, " << tiles << " tiles";
+      ASSERT_EQ(taken, takes.size())
+          << "the warp waits for ever: " << slabs << " slabs, " << tiles << " tiles";
+    }
+  }
+}
+
+TEST(GroupedRing, NobodyWaitsForEver) {
+  expect_no_deadlock<WideTiles>();
+  expect_no_deadlock<NarrowTiles>();
+}
+
+TEST(GroupedRing, FitsABlock) {
+  constexpr int kMost = 227 * 1024;  // of a block on sm_90
+  EXPECT_LE(WideTiles::kBytes, kMost);
+  EXPECT_LE(NarrowTiles::kBytes, kMost);
+}
+
+}  // namespace
+}  // namespace memra::cuda
