@@ -458,8 +458,7 @@ Status CudaBackend::gather_f16(const memra_moe_gather_f16_args& args, const Laun
   return cuda::gather_f16(device_, args, launch);
 }
 
-Status CudaBackend::grouped_gemm_workspace(int64_t rows, int64_t n_experts,
-                                           uint64_t* bytes) const {
+Status CudaBackend::grouped_gemm_workspace(int64_t rows, int64_t n_experts, uint64_t* bytes) const {
   if (!device_.grouped) return lacks("memra_moe_grouped_gemm");
   *bytes = tile_list_size(rows, n_experts);
   return MEMRA_OK;
@@ -471,9 +470,9 @@ Status CudaBackend::grouped_gemm(const memra_moe_grouped_gemm_args& args, const 
 }
 
 bool CudaBackend::plan_grouped(const GroupedShape& shape, GroupedPlan* plan) const {
-  if (!has_grouped_layer(device_, shape)) return false;
+  if (!device_.grouped) return false;
   plan->min_tokens = kGroupedMinTokens;
-  plan->gate_up_kernel = gate_up_product_name(device_, shape.gate_format);
+  plan->gate_up_kernel = gate_up_product_name(device_, shape.gate_format, shape.up_format);
   plan->down_kernel = plane_product_name(device_, shape.down_format);
   return true;
 }

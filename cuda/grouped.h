@@ -62,8 +62,7 @@ Status sum_slots(const Device& device, const SumSlotsArgs& args, const uint32_t*
 Status grouped_gemm(const Device& device, const memra_moe_grouped_gemm_args& args,
                     const Launch& launch);
 
-// memra_moe_grouped for layers that have gate and up in one format.
-bool has_grouped_layer(const Device& device, const GroupedShape& shape);
+// memra_moe_grouped.
 uint64_t grouped_layer_workspace(const GroupedShape& shape, int64_t tokens);
 Status grouped_layer(const Device& device, const GroupedLayerArgs& args, const Launch& launch);
 

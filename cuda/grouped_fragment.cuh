@@ -13,9 +13,9 @@
 // subnormals included.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "grouped_layout.cuh"
-#include "numerics/nvfp4_layout.h"
 #include "numerics/platform.h"
 #include "ptx.cuh"
 
@@ -108,6 +108,19 @@ struct FragmentV1 {
     return {begin + lane / 2 * 36 + 4 + lane % 2 * 16, begin + lane / 2 * 36};
   }
 };
+
+// The formats of a tile's two sets.
+template <class First, class Second = First>
+struct SetFragments {
+  template <int kSet>
+  using Of = std::conditional_t<kSet == 0, First, Second>;
+  static constexpr bool kFirstV2 = std::is_same_v<First, FragmentV2>;
+  static constexpr bool kSecondV2 = std::is_same_v<Second, FragmentV2>;
+};
+using SetsV1 = SetFragments<FragmentV1>;
+using SetsV2 = SetFragments<FragmentV2>;
+using SetsV1V2 = SetFragments<FragmentV1, FragmentV2>;
+using SetsV2V1 = SetFragments<FragmentV2, FragmentV1>;
 
 // The byte of a lane's scale word that holds for slab h of a block.
 MEMRA_HD constexpr uint32_t scale_byte(int t, int h, bool half) {

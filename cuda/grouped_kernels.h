@@ -22,12 +22,11 @@ inline constexpr int kMmaTileUnits = 8;
 // The launch bounds of a kernel in code for an architecture that does not have its instructions.
 inline constexpr int kAbsentBounds = 32;
 
-// Of one format.
+// Gate and up may differ in format; then there are narrow tiles alone.
 template <class Out>
 struct ProductKernel {
-  ProductFamily family;
-  bool v2;
-  int32_t max_units;  // the widest tile
+  bool first_v2, second_v2;  // of the tile's two sets
+  int32_t max_units;         // the widest tile
   int32_t threads;
   size_t shared_bytes;
   const char* name;

@@ -21,7 +21,7 @@ class Layer {
   Status run() {
     if (wants(MEMRA_GROUPED_ROUTE)) {
       MEMRA_TRY(enqueue([&] { return route_pairs(); }));
-      MEMRA_TRY(enqueue([&] { return plan_tiles(device_, experts(), list(), launch_); }));
+      MEMRA_TRY(enqueue([&] { return plan_tiles(device_, experts(), tiles(), launch_); }));
     }
     if (wants(MEMRA_GROUPED_GATHER)) MEMRA_TRY(enqueue([&] { return scatter(); }));
     if (wants(MEMRA_GROUPED_GATE_UP)) {
@@ -54,7 +54,10 @@ class Layer {
   T* at(uint64_t offset) const {
     return reinterpret_cast<T*>(static_cast<std::byte*>(args_.workspace) + offset);
   }
-  TileList* list() const { return at<TileList>(places_.tiles); }
+  TilePlan tiles() const {
+    return {at<TileList>(places_.tiles),
+            tile_units(device_, experts(), shape_.gate_format == shape_.up_format)};
+  }
   ExpertRows experts() const {
     return {at<int32_t>(places_.n_active), at<int32_t>(places_.active),
             at<int32_t>(places_.offsets), shape_.n_local_experts, args_.tokens * shape_.top_k};
@@ -85,7 +88,7 @@ class Layer {
     return route(device_, route_args, launch_);
   }
 
-  Status rewind() const { return rewind_tiles(device_, list(), launch_); }
+  Status rewind() const { return rewind_tiles(device_, tiles().list, launch_); }
 
   Status scatter() const {
     ScatterF16Args scatter_args;
@@ -104,11 +107,12 @@ class Layer {
   Status gate_up() const {
     GateUpProductArgs product{};
     product.rows = experts();
-    product.list = list();
+    product.tiles = tiles();
     product.x = {at<uint16_t>(places_.z), at<float>(places_.zs), shape_.hidden_size};
     product.gate = plane(0);
     product.up = plane(1);
-    product.format = shape_.gate_format;
+    product.gate_format = shape_.gate_format;
+    product.up_format = shape_.up_format;
     product.outputs = shape_.intermediate_size;
     product.activation = args_.activation;
     product.limit = args_.limit;
@@ -129,7 +133,7 @@ class Layer {
   Status down() const {
     PlaneProductArgs product{};
     product.rows = experts();
-    product.list = list();
+    product.tiles = tiles();
     product.turn = 1;
     product.x = {at<uint16_t>(places_.act), at<float>(places_.zs), shape_.intermediate_size};
     product.plane.slabs = plane(2).slabs;
@@ -165,10 +169,6 @@ class Layer {
 };
 
 }  // namespace
-
-bool has_grouped_layer(const Device& device, const GroupedShape& shape) {
-  return device.grouped && shape.gate_format == shape.up_format;
-}
 
 uint64_t grouped_layer_workspace(const GroupedShape& shape, int64_t tokens) {
   return GroupedWorkspace(shape, tokens).bytes;

@@ -18,37 +18,54 @@ constexpr int kBounds = kGroupedConsumers;
 #define MEMRA_HAS_MMA 1
 #endif
 
-template <class Fragment>
+template <class Fragments>
 __global__ void __launch_bounds__(kBounds, 1)
     mma_gate_up(const __grid_constant__ ProductParams params,
                 const __grid_constant__ ActivationOut out) {
 #ifdef MEMRA_HAS_MMA
   extern __shared__ uint8_t raw[];
-  run_mma_block<Tiles, Fragment, ActivationRows, true>(raw, params, GateUpTile<Tiles>{params, out});
+  run_mma_block<Tiles, Fragments, ActivationRows, true>(raw, params,
+                                                        GateUpTile<Tiles>{params, out});
 #endif
 }
 
-template <class Fragment>
+template <class Fragments>
 __global__ void __launch_bounds__(kBounds, 1)
     mma_plane(const __grid_constant__ ProductParams params, const __grid_constant__ PlaneOut out) {
 #ifdef MEMRA_HAS_MMA
   extern __shared__ uint8_t raw[];
-  run_mma_block<Tiles, Fragment, AdjacentRows, false>(raw, params, PlaneTile<Tiles>{params, out});
+  run_mma_block<Tiles, Fragments, AdjacentRows, false>(raw, params, PlaneTile<Tiles>{params, out});
 #endif
 }
 
-template <class Kernel>
-constexpr Kernel entry(bool v2, const char* name, decltype(Kernel::kernel) kernel) {
-  return {ProductFamily::kMma, v2, Tiles::kUnits, kGroupedConsumers, Tiles::kBytes, name, kernel};
+template <class Kernel, class Fragments>
+constexpr Kernel entry(const char* name, decltype(Kernel::kernel) kernel) {
+  return {Fragments::kFirstV2,
+          Fragments::kSecondV2,
+          Tiles::kUnits,
+          kGroupedConsumers,
+          Tiles::kBytes,
+          name,
+          kernel};
+}
+template <class Fragments>
+constexpr GroupedGateUpKernel gate_up(const char* name) {
+  return entry<GroupedGateUpKernel, Fragments>(name, mma_gate_up<Fragments>);
+}
+template <class Fragments>
+constexpr GroupedPlaneKernel plane(const char* name) {
+  return entry<GroupedPlaneKernel, Fragments>(name, mma_plane<Fragments>);
 }
 
 constexpr GroupedGateUpKernel kGateUp[] = {
-    entry<GroupedGateUpKernel>(true, "grouped_gate_up_mma_v2", mma_gate_up<FragmentV2>),
-    entry<GroupedGateUpKernel>(false, "grouped_gate_up_mma_v1", mma_gate_up<FragmentV1>),
+    gate_up<SetsV2>("grouped_gate_up_mma_v2"),
+    gate_up<SetsV1>("grouped_gate_up_mma_v1"),
+    gate_up<SetsV1V2>("grouped_gate_up_mma_v1_v2"),
+    gate_up<SetsV2V1>("grouped_gate_up_mma_v2_v1"),
 };
 constexpr GroupedPlaneKernel kPlane[] = {
-    entry<GroupedPlaneKernel>(true, "grouped_plane_mma_v2", mma_plane<FragmentV2>),
-    entry<GroupedPlaneKernel>(false, "grouped_plane_mma_v1", mma_plane<FragmentV1>),
+    plane<SetsV2>("grouped_plane_mma_v2"),
+    plane<SetsV1>("grouped_plane_mma_v1"),
 };
 
 }  // namespace

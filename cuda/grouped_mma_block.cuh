@@ -9,7 +9,7 @@
 
 namespace memra::cuda {
 
-template <class Shared, class Fragment, class Rows, bool kFused>
+template <class Shared, class Fragments, class Rows, bool kFused>
 class MmaConsumer {
  public:
   __device__ __forceinline__ explicit MmaConsumer(const ProductParams& params) : params_(params) {}
@@ -27,7 +27,7 @@ class MmaConsumer {
 #pragma unroll
       for (int i = 0; i < kColumns / 2; ++i)
         sums[set][i] = 0.0f;
-    WarpWeights<Shared, Fragment, Rows, kFused> weights(params_.columns);
+    WarpWeights<Shared, Fragments, Rows, kFused> weights(params_.columns);
     weights.open(this->tile(shared));
     const int slabs = static_cast<int>(n_slabs(params_.columns));
     int copied = 0;
@@ -52,7 +52,7 @@ class MmaConsumer {
       }
       multiply_slab<kColumns>(
           shared, tile, slab,
-          read_slab<Shared, Fragment>(shared, place, h, h == 0 && slab + 1 == slabs), sums);
+          read_slab<Shared, Fragments>(shared, place, h, h == 0 && slab + 1 == slabs), sums);
     }
   }
 
@@ -104,15 +104,15 @@ class MmaConsumer {
   const ProductParams& params_;
 };
 
-template <class Shared, class Fragment, class Rows, bool kFused, class Tile>
+template <class Shared, class Fragments, class Rows, bool kFused, class Tile>
 __device__ __forceinline__ void run_mma_block(uint8_t* raw, const ProductParams& params,
                                               const Tile& tile) {
   const uint32_t begin = shared_address(raw), address = (begin + 1023) & ~1023u;
   const SharedView shared{address, raw + (address - begin)};
   dependency_wait();
   dependency_release();
-  const TileSource<Fragment, kFused> source(params);
-  MmaConsumer<Shared, Fragment, Rows, kFused> consumer(params);
+  const TileSource<Fragments, kFused> source(params);
+  MmaConsumer<Shared, Fragments, Rows, kFused> consumer(params);
 #pragma unroll 1
   for (;;) {
     if (threadIdx.x == 0) source.take(&entries<Shared>(shared)[0]);

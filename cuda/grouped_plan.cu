@@ -1,6 +1,6 @@
 // The list of tiles from the CSR of routing: one block, a warp for each width.
 
-#include "grouped_plan.h"
+#include "grouped_products.h"
 #include "grouped_tiles.cuh"
 #include "launch.h"
 #include "ptx.cuh"
@@ -110,7 +110,7 @@ __global__ void rewind_tiles_kernel(TileList* list) {
 
 }  // namespace
 
-Status plan_load() {
+Status plan_tiles_load() {
   MEMRA_TRY(load_kernel(rewind_tiles_kernel));
   return load_kernel(plan_tiles_kernel);
 }
@@ -119,11 +119,12 @@ Status rewind_tiles(const Device& device, TileList* list, const Launch& launch) 
   return launch_kernel(device, launch, Grid{dim3(1), dim3(1)}, rewind_tiles_kernel, list);
 }
 
-Status plan_tiles(const Device& device, const ExpertRows& rows, int32_t max_units, TileList* list,
+Status plan_tiles(const Device& device, const ExpertRows& rows, const TilePlan& plan,
                   const Launch& launch) {
-  const Grid grid{dim3(1), dim3(32u * static_cast<unsigned>(max_units))};
-  const auto room = static_cast<int32_t>(most_tiles(rows.rows, rows.n_experts, max_units));
-  return launch_kernel(device, launch, grid, plan_tiles_kernel, rows, list, room, max_units);
+  const Grid grid{dim3(1), dim3(32u * static_cast<unsigned>(plan.max_units))};
+  const auto room = static_cast<int32_t>(most_tiles(rows.rows, rows.n_experts, plan.max_units));
+  return launch_kernel(device, launch, grid, plan_tiles_kernel, rows, plan.list, room,
+                       plan.max_units);
 }
 
 }  // namespace memra::cuda

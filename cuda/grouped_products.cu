@@ -7,7 +7,6 @@
 
 #include "grouped_kernels.h"
 #include "grouped_params.cuh"
-#include "grouped_plan.h"
 #include "launch.h"
 
 namespace memra::cuda {
@@ -35,16 +34,18 @@ ProductFamily family_of(const Device& device) {
   return device.wgmma ? ProductFamily::kWgmma : ProductFamily::kMma;
 }
 
-int32_t tile_units(const Device& device, int64_t rows, int64_t n_experts) {
-  if (!device.wgmma) return kMmaTileUnits;
-  return rows <= kNarrowRows * n_experts ? kNarrowTileUnits : kMaxTileUnits;
+bool is_v2(memra_format format) {
+  return format == MEMRA_NVFP4_V2;
 }
 
 template <class Kernel>
-const Kernel& find_kernel(const Device& device, memra_format format, int32_t max_units) {
+const Kernel& find_kernel(const Device& device, memra_format first, memra_format second,
+                          int32_t max_units) {
   const std::span<const Kernel> kernels = Kernels<Kernel>::of(family_of(device));
   for (const Kernel& k : kernels) {
-    if (k.v2 == (format == MEMRA_NVFP4_V2) && k.max_units == max_units) return k;
+    if (k.first_v2 == is_v2(first) && k.second_v2 == is_v2(second) && k.max_units == max_units) {
+      return k;
+    }
   }
   return kernels.front();  // the tables are whole
 }
@@ -71,11 +72,11 @@ ExpertPlane expert_plane(const PlaneTables& tables) {
   return {tables.slabs, tables.scales, tables.bias};
 }
 
-ProductParams product_params(const ExpertRows& rows, TileList* list, const Activations& x,
+ProductParams product_params(const ExpertRows& rows, const TilePlan& tiles, const Activations& x,
                              int64_t outputs) {
   ProductParams params{};
   params.n_experts = rows.n_experts;
-  params.list = list;
+  params.list = tiles.list;
   params.z = x.z;
   params.zs = x.zs;
   params.rows = rows.rows;
@@ -107,7 +108,13 @@ Status products_load(Device* device) {
   MEMRA_TRY(load_kernels<GroupedGateUpKernel>(family_of(*device)));
   MEMRA_TRY(load_kernels<GroupedPlaneKernel>(family_of(*device)));
   MEMRA_TRY(finish_activations_load());
-  return plan_load();
+  return plan_tiles_load();
+}
+
+int32_t tile_units(const Device& device, const ExpertRows& rows, bool one_format) {
+  if (!device.wgmma) return kMmaTileUnits;
+  const bool narrow = !one_format || rows.rows <= kNarrowRows * rows.n_experts;
+  return narrow ? kNarrowTileUnits : kMaxTileUnits;
 }
 
 uint64_t tile_list_size(int64_t rows, int64_t n_experts) {
@@ -115,43 +122,38 @@ uint64_t tile_list_size(int64_t rows, int64_t n_experts) {
   return tile_list_bytes(rows, n_experts, kNarrowTileUnits);
 }
 
-Status plan_tiles(const Device& device, const ExpertRows& rows, TileList* list,
-                  const Launch& launch) {
-  return plan_tiles(device, rows, tile_units(device, rows.rows, rows.n_experts), list, launch);
-}
-
 Status gate_up_product(const Device& device, const GateUpProductArgs& args, const Launch& launch) {
-  ProductParams params = product_params(args.rows, args.list, args.x, args.outputs);
+  ProductParams params = product_params(args.rows, args.tiles, args.x, args.outputs);
   params.planes[0] = expert_plane(args.gate);
   params.planes[1] = expert_plane(args.up);
   const ActivationOut out{args.act,
                           args.exponents,
                           static_cast<numerics::Activation>(args.activation),
                           {args.limit, args.alpha}};
-  const int32_t units = tile_units(device, args.rows.rows, args.rows.n_experts);
-  return launch_product(device, find_kernel<GroupedGateUpKernel>(device, args.format, units),
-                        params, out, kSetRows, launch);
+  const auto& k = find_kernel<GroupedGateUpKernel>(device, args.gate_format, args.up_format,
+                                                   args.tiles.max_units);
+  return launch_product(device, k, params, out, kSetRows, launch);
 }
 
-const char* gate_up_product_name(const Device& device, memra_format format) {
-  return find_kernel<GroupedGateUpKernel>(device, format,
-                                          device.wgmma ? kMaxTileUnits : kMmaTileUnits)
-      .name;
+const char* gate_up_product_name(const Device& device, memra_format gate, memra_format up) {
+  const int32_t units = !device.wgmma ? kMmaTileUnits
+                        : gate == up  ? kMaxTileUnits
+                                      : kNarrowTileUnits;
+  return find_kernel<GroupedGateUpKernel>(device, gate, up, units).name;
 }
 
 Status plane_product(const Device& device, const PlaneProductArgs& args, const Launch& launch) {
-  ProductParams params = product_params(args.rows, args.list, args.x, args.outputs);
+  ProductParams params = product_params(args.rows, args.tiles, args.x, args.outputs);
   params.planes[0] = expert_plane(args.plane);
   params.counter = args.turn;
-  const int32_t units = tile_units(device, args.rows.rows, args.rows.n_experts);
-  return launch_product(device, find_kernel<GroupedPlaneKernel>(device, args.format, units), params,
-                        PlaneOut{args.out, args.packed}, 2 * kSetRows, launch);
+  const auto& k =
+      find_kernel<GroupedPlaneKernel>(device, args.format, args.format, args.tiles.max_units);
+  return launch_product(device, k, params, PlaneOut{args.out, args.packed}, 2 * kSetRows, launch);
 }
 
 const char* plane_product_name(const Device& device, memra_format format) {
-  return find_kernel<GroupedPlaneKernel>(device, format,
-                                         device.wgmma ? kMaxTileUnits : kMmaTileUnits)
-      .name;
+  const int32_t units = device.wgmma ? kMaxTileUnits : kMmaTileUnits;
+  return find_kernel<GroupedPlaneKernel>(device, format, format, units).name;
 }
 
 }  // namespace memra::cuda

@@ -10,8 +10,9 @@ namespace memra::cuda {
 
 struct TileList;  // grouped_tiles.cuh
 
-// Loads the kernels that this device takes; once per engine.
+// Loads the kernels that this device takes, and says in it which; once per engine.
 Status products_load(Device* device);
+Status plan_tiles_load();
 
 // Rows of activations by expert, as memra_moe_route makes them.
 struct ExpertRows {
@@ -35,22 +36,28 @@ struct Activations {
   int64_t columns;
 };
 
-// A list of tiles serves all products over the same rows and experts.
+// How wide the tiles of a list are, in eights of rows. A list serves all products over its rows.
+// Gate and up of different formats have narrow tiles alone.
+int32_t tile_units(const Device& device, const ExpertRows& rows, bool one_format = true);
 uint64_t tile_list_size(int64_t rows, int64_t n_experts);
-Status plan_tiles(const Device& device, const ExpertRows& rows, TileList* list,
+struct TilePlan {
+  TileList* list;
+  int32_t max_units;
+};
+Status plan_tiles(const Device& device, const ExpertRows& rows, const TilePlan& plan,
                   const Launch& launch);
 
 // Lets the products over a list run once more.
 Status rewind_tiles(const Device& device, TileList* list, const Launch& launch);
 
-// Gate and up of one format and the activation, in f16 and one exponent for each 64 of a row;
+// Gate, up and the activation, in f16 and one exponent for each 64 of a row;
 // finish_activations() brings a row under one, and writes its zs.
 struct GateUpProductArgs {
   ExpertRows rows;
-  TileList* list;
+  TilePlan tiles;
   Activations x;
   PlaneTables gate, up;
-  memra_format format;
+  memra_format gate_format, up_format;
   int64_t outputs;
   memra_activation activation;
   float limit, alpha;
@@ -58,7 +65,7 @@ struct GateUpProductArgs {
   int8_t* exponents;  // [rows, outputs / 64]
 };
 Status gate_up_product(const Device& device, const GateUpProductArgs& args, const Launch& launch);
-const char* gate_up_product_name(const Device& device, memra_format format);
+const char* gate_up_product_name(const Device& device, memra_format gate, memra_format up);
 
 struct FinishActivationsArgs {
   ExpertRows rows;
@@ -74,7 +81,7 @@ Status finish_activations(const Device& device, const FinishActivationsArgs& arg
 // One plane, to f32 or to pairs of neighbouring outputs (grouped_pairs.cuh).
 struct PlaneProductArgs {
   ExpertRows rows;
-  TileList* list;
+  TilePlan tiles;
   int32_t turn;  // 0, 1 or 2: which of the list's products this is
   Activations x;
   PlaneTables plane;

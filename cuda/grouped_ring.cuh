@@ -43,9 +43,9 @@ __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
 
 // ---- Producer: one thread
 
-template <class Shared, class Fragment, bool kFused>
+template <class Shared, class Fragments, bool kFused>
 __device__ __forceinline__ void produce(const ProductParams& params, const SharedView& shared) {
-  const TileSource<Fragment, kFused> source(params);
+  const TileSource<Fragments, kFused> source(params);
   RingPlace<Shared::kTileQueue> queue(1);
   RingPlace<Shared::kSlabs> ring(1);
   const auto publish = [&] {
@@ -82,7 +82,7 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
 // ---- Consumers
 
 // Keeps kBlocks - 1 blocks of a warp's weights on their way, over tile after tile.
-template <class Shared, class Fragment, class Rows, bool kFused>
+template <class Shared, class Fragments, class Rows, bool kFused>
 class WeightStream {
  public:
   __device__ __forceinline__ WeightStream(const SharedView& shared, int64_t columns)
@@ -112,13 +112,13 @@ class WeightStream {
     if (entry.units != 0) weights_.open(entry);
   }
 
-  WarpWeights<Shared, Fragment, Rows, kFused> weights_;
+  WarpWeights<Shared, Fragments, Rows, kFused> weights_;
   int32_t place_ = 0;
   RingPlace<Shared::kTileQueue> queue_;
 };
 
 // A consumer warp: its places in the rings, and the product of a tile.
-template <class Shared, class Fragment, class Rows, bool kFused>
+template <class Shared, class Fragments, class Rows, bool kFused>
 class Consumer {
  public:
   __device__ __forceinline__ Consumer(const SharedView& shared, const ProductParams& params)
@@ -164,7 +164,7 @@ class Consumer {
       const uint32_t barrier = Shared::slab_barrier(shared.address, ring_.place);
       barrier_wait(barrier, ring_.parity);
       const SlabWeights weights =
-          read_slab<Shared, Fragment>(shared, block_, h, h == 0 && slab + 1 == slabs_);
+          read_slab<Shared, Fragments>(shared, block_, h, h == 0 && slab + 1 == slabs_);
       const uint64_t b =
           swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kSlabBytes + phase);
 #pragma unroll
@@ -193,7 +193,7 @@ class Consumer {
   }
 
  private:
-  WeightStream<Shared, Fragment, Rows, kFused> copies_;
+  WeightStream<Shared, Fragments, Rows, kFused> copies_;
   int32_t slabs_;
   int32_t block_ = 0;
   RingPlace<Shared::kSlabs> ring_;
@@ -213,7 +213,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const SharedView& sh
   if constexpr (kUnits > 1) consume<kUnits - 1>(consumer, shared, tile);
 }
 
-template <class Shared, class Fragment, class Rows, bool kFused, class Tile>
+template <class Shared, class Fragments, class Rows, bool kFused, class Tile>
 __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& params,
                                           const Tile& tile) {
   const SharedView shared = open_shared<Shared>(raw);
@@ -221,10 +221,10 @@ __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& par
   dependency_release();
   if (threadIdx.x >= kGroupedConsumers) {
     give_registers<40>();
-    if (threadIdx.x == kGroupedConsumers) produce<Shared, Fragment, kFused>(params, shared);
+    if (threadIdx.x == kGroupedConsumers) produce<Shared, Fragments, kFused>(params, shared);
   } else {
     take_registers<232>();
-    Consumer<Shared, Fragment, Rows, kFused> consumer(shared, params);
+    Consumer<Shared, Fragments, Rows, kFused> consumer(shared, params);
     consume<Shared::kUnits>(consumer, shared, tile);
   }
 }

@@ -120,7 +120,7 @@ struct TileRows {
   int32_t row, units;
 };
 
-template <class Fragment, bool kFused>
+template <class Fragments, bool kFused>
 struct TileSource {
   const ProductParams& params;
   int32_t row_tiles;  // tiles of weight rows over one tile of rows
@@ -145,20 +145,24 @@ struct TileSource {
     entry->units = cut.units();
     entry->expert = cut.expert();
     entry->output = output;
-    bool live = cut.expert() < params.n_experts;
-#pragma unroll 1
-    for (int set = 0; set < 2; ++set) {
-      const int64_t first = output + (kFused ? 0 : set * kSetRows);
-      const int64_t left = params.outputs - first;
-      entry->outputs[set] = static_cast<int32_t>(left < 0 ? 0 : left < kSetRows ? left : kSetRows);
-      const void* const slab = live ? params.planes[kFused ? set : 0].slabs[cut.expert()] : nullptr;
-      live = slab != nullptr;
-      const auto* const base = static_cast<const uint8_t*>(slab);
-      entry->codes[set] = base + Fragment::codes(params.columns, first);
-      entry->scales[set] = base + Fragment::scales(params.outputs, params.columns, first);
-    }
-    entry->live = live ? 1 : 0;
+    const bool listed = cut.expert() < params.n_experts;
+    const bool first = take_set<0>(entry, listed), second = take_set<1>(entry, listed);
+    entry->live = first && second ? 1 : 0;
     return {static_cast<int32_t>(cut.row()), cut.units()};
+  }
+
+ private:
+  template <int kSet>
+  __device__ __forceinline__ bool take_set(TileEntry* entry, bool listed) const {
+    using Fragment = typename Fragments::template Of<kSet>;
+    const int64_t first = entry->output + (kFused ? 0 : kSet * kSetRows);
+    const int64_t left = params.outputs - first;
+    entry->outputs[kSet] = static_cast<int32_t>(left < 0 ? 0 : left < kSetRows ? left : kSetRows);
+    const auto* const slab = static_cast<const uint8_t*>(
+        listed ? params.planes[kFused ? kSet : 0].slabs[entry->expert] : nullptr);
+    entry->codes[kSet] = slab + Fragment::codes(params.columns, first);
+    entry->scales[kSet] = slab + Fragment::scales(params.outputs, params.columns, first);
+    return slab != nullptr;
   }
 };
 

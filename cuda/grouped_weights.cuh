@@ -8,7 +8,7 @@
 
 namespace memra::cuda {
 
-template <class Shared, class Fragment, class Rows, bool kFused>
+template <class Shared, class Fragments, class Rows, bool kFused>
 class WarpWeights {
  public:
   // columns: of a slab.
@@ -19,38 +19,48 @@ class WarpWeights {
   __device__ __forceinline__ void open(const TileEntry& entry) {
     blocks_left_ = blocks_of(columns_);
     live_ = 0;
-    const int thread = thread_index_here(), lane = thread & 31;
-    const LaneOffsets first = Fragment::lane(columns_, Rows::row(lane >> 2), lane & 3, false);
-#pragma unroll
-    for (int set = 0; set < 2; ++set) {
-      const int row = warp_row<kFused>(thread >> 5, entry.outputs[set]);
-      const bool live = entry.live != 0 && row < entry.outputs[set];
-      live_ |= (live ? 1u : 0u) << set;
-      codes_[set] = entry.codes[set] + Fragment::codes(columns_, row) + first.codes;
-      scales_[set] = entry.scales[set] + Fragment::scale_rows(columns_, row) + first.scales;
-    }
+    open_set<0>(entry);
+    open_set<1>(entry);
   }
-  __device__ __forceinline__ int32_t blocks_left() const {
-    return blocks_left_;
-  }
+  __device__ __forceinline__ int32_t blocks_left() const { return blocks_left_; }
 
   // Starts copying the next block of 128 columns into a place of the ring.
   __device__ __forceinline__ void copy(const SharedView& shared, int place) {
     const Target to = target(shared, place);
     if (live_ == 3 && (blocks_left_ != 1 || columns_ % kBlockColumns == 0)) {
-      copy_whole(to);
+      copy_whole<0>(to);
+      copy_whole<1>(to);
     } else {
-      copy_rest(to);
+      copy_rest<0>(to);
+      copy_rest<1>(to);
     }
     --blocks_left_;
-#pragma unroll
-    for (int set = 0; set < 2; ++set) {
-      codes_[set] += Fragment::kCodeStep;
-      scales_[set] += Fragment::kScaleStep;
-    }
+    codes_[0] += Set<0>::kCodeStep;
+    codes_[1] += Set<1>::kCodeStep;
+    scales_[0] += Set<0>::kScaleStep;
+    scales_[1] += Set<1>::kScaleStep;
   }
 
  private:
+  template <int kSet>
+  using Set = typename Fragments::template Of<kSet>;
+
+  template <class Fragment>
+  __device__ __forceinline__ LaneOffsets lane_offsets(bool half) const {
+    const int lane = thread_index_here() & 31;
+    return Fragment::lane(columns_, Rows::row(lane >> 2), lane & 3, half);
+  }
+
+  template <int kSet>
+  __device__ __forceinline__ void open_set(const TileEntry& entry) {
+    const LaneOffsets first = lane_offsets<Set<kSet>>(false);
+    const int row = warp_row<kFused>(thread_index_here() >> 5, entry.outputs[kSet]);
+    const bool live = entry.live != 0 && row < entry.outputs[kSet];
+    live_ |= (live ? 1u : 0u) << kSet;
+    codes_[kSet] = entry.codes[kSet] + Set<kSet>::codes(columns_, row) + first.codes;
+    scales_[kSet] = entry.scales[kSet] + Set<kSet>::scale_rows(columns_, row) + first.scales;
+  }
+
   // Of a lane's codes of set s and row r: kFragmentBytes * (2 * s + r) further, and likewise
   // scales.
   struct Target {
@@ -62,48 +72,42 @@ class WarpWeights {
     return {to + lane * 16, to + 4 * Shared::kFragmentBytes + lane * 4};
   }
 
+  template <int kSet>
   __device__ __forceinline__ void copy_whole(const Target& to) const {
-    const LaneOffsets second = Fragment::second_row(columns_, Rows::kDistance, false);
+    const LaneOffsets second = Set<kSet>::second_row(columns_, Rows::kDistance, false);
 #pragma unroll
-    for (int set = 0; set < 2; ++set)
+    for (int row = 0; row < 2; ++row) {
+      const int fragment = 2 * kSet + row;
+      const uint32_t codes = to.codes + fragment * Shared::kFragmentBytes;
+      const uint8_t* const from = codes_[kSet] + row * second.codes;
+      if constexpr (Set<kSet>::kAligned) {
+        copy_async_16(codes, from);
+      } else {
 #pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        const int fragment = 2 * set + row;
-        const uint32_t codes = to.codes + fragment * Shared::kFragmentBytes;
-        const uint8_t* const from = codes_[set] + row * second.codes;
-        if constexpr (Fragment::kAligned) {
-          copy_async_16(codes, from);
-        } else {
-#pragma unroll
-          for (int byte = 0; byte < 16; byte += 4)
-            copy_async_4(codes + byte, from + byte);
-        }
-        copy_async_4(to.scales + fragment * Shared::kScaleWords,
-                     scales_[set] + row * second.scales);
+        for (int byte = 0; byte < 16; byte += 4)
+          copy_async_4(codes + byte, from + byte);
       }
+      copy_async_4(to.scales + fragment * Shared::kScaleWords, scales_[kSet] + row * second.scales);
+    }
   }
 
   // Sets without weights, which get zeroes, and a last block of 64 columns.
+  template <int kSet>
   __device__ __forceinline__ void copy_rest(const Target& to) const {
-    const int lane = thread_index_here() & 31;
     const bool half = columns_ % kBlockColumns != 0 && blocks_left_ == 1;
-    const LaneOffsets whole = Fragment::lane(columns_, Rows::row(lane >> 2), lane & 3, false);
-    const LaneOffsets first = Fragment::lane(columns_, Rows::row(lane >> 2), lane & 3, half);
-    const LaneOffsets second = Fragment::second_row(columns_, Rows::kDistance, half);
+    const bool live = (live_ >> kSet & 1) != 0;
+    const LaneOffsets whole = lane_offsets<Set<kSet>>(false), first = lane_offsets<Set<kSet>>(half);
+    const LaneOffsets second = Set<kSet>::second_row(columns_, Rows::kDistance, half);
 #pragma unroll 1
-    for (int fragment = 0; fragment < 4; ++fragment) {
-      const int set = fragment >> 1, row = fragment & 1;
-      const bool live = (live_ >> set & 1) != 0;
+    for (int row = 0; row < 2; ++row) {
+      const int fragment = 2 * kSet + row;
       const uint32_t codes = to.codes + fragment * Shared::kFragmentBytes;
-      const uint8_t* const from =
-          (set == 0 ? codes_[0] : codes_[1]) - whole.codes + first.codes + row * second.codes;
+      const uint8_t* const from = codes_[kSet] - whole.codes + first.codes + row * second.codes;
 #pragma unroll 1
       for (int byte = 0; byte < (half ? 8 : 16); byte += 4)
         copy_async_4(codes + byte, from + byte, live);
-      copy_async_4(
-          to.scales + fragment * Shared::kScaleWords,
-          (set == 0 ? scales_[0] : scales_[1]) - whole.scales + first.scales + row * second.scales,
-          live);
+      copy_async_4(to.scales + fragment * Shared::kScaleWords,
+                   scales_[kSet] - whole.scales + first.scales + row * second.scales, live);
     }
   }
 
@@ -134,26 +138,29 @@ struct SlabWeights {
   }
 };
 
+template <class Shared, class Fragments, int kSet>
+__device__ __forceinline__ void read_set(SlabWeights& slab, uint32_t from, int h, bool half) {
+  const int lane = thread_index_here() & 31;
+  const uint32_t byte = scale_byte(lane & 3, h, half);
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const int fragment = 2 * kSet + row;
+    slab.words[kSet][row] =
+        load_shared_u32x2(from + fragment * Shared::kFragmentBytes + lane * 16 + h * 8);
+    const uint32_t scales =
+        load_shared(from + 4 * Shared::kFragmentBytes + fragment * Shared::kScaleWords + lane * 4);
+    slab.scales[kSet][row] = decode_scale<Fragments::template Of<kSet>::kChecked>(scales, byte);
+  }
+}
+
 // Slab h of the block at a place; half: the only one of a last block.
-template <class Shared, class Fragment>
+template <class Shared, class Fragments>
 __device__ __forceinline__ SlabWeights read_slab(const SharedView& shared, int place, int h,
                                                  bool half) {
   const uint32_t from = Shared::warp_weights(shared.address, place);
-  const int lane = thread_index_here() & 31;
-  const uint32_t byte = scale_byte(lane & 3, h, half);
   SlabWeights slab;
-#pragma unroll
-  for (int set = 0; set < 2; ++set)
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const int fragment = 2 * set + row;
-      slab.words[set][row] =
-          load_shared_u32x2(from + fragment * Shared::kFragmentBytes + lane * 16 + h * 8);
-      slab.scales[set][row] =
-          decode_scale<Fragment::kChecked>(load_shared(from + 4 * Shared::kFragmentBytes +
-                                                       fragment * Shared::kScaleWords + lane * 4),
-                                           byte);
-    }
+  read_set<Shared, Fragments, 0>(slab, from, h, half);
+  read_set<Shared, Fragments, 1>(slab, from, h, half);
   return slab;
 }
 

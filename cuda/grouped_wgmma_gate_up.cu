@@ -3,17 +3,24 @@
 namespace memra::cuda {
 namespace {
 
-template <class Shared, class Fragment>
-constexpr GroupedGateUpKernel entry(bool v2, const char* name) {
-  return {ProductFamily::kWgmma,          v2, Shared::kUnits, kGroupedThreads, Shared::kBytes, name,
-          wgmma_gate_up<Shared, Fragment>};
+template <class Shared, class Fragments>
+constexpr GroupedGateUpKernel entry(const char* name) {
+  return {Fragments::kFirstV2,
+          Fragments::kSecondV2,
+          Shared::kUnits,
+          kGroupedThreads,
+          Shared::kBytes,
+          name,
+          wgmma_gate_up<Shared, Fragments>};
 }
 
 constexpr GroupedGateUpKernel kKernels[] = {
-    entry<WideTiles, FragmentV2>(true, "grouped_gate_up_wgmma_v2"),
-    entry<NarrowTiles, FragmentV2>(true, "grouped_gate_up_wgmma_v2_narrow"),
-    entry<WideTiles, FragmentV1>(false, "grouped_gate_up_wgmma_v1"),
-    entry<NarrowTiles, FragmentV1>(false, "grouped_gate_up_wgmma_v1_narrow"),
+    entry<WideTiles, SetsV2>("grouped_gate_up_wgmma_v2"),
+    entry<NarrowTiles, SetsV2>("grouped_gate_up_wgmma_v2_narrow"),
+    entry<WideTiles, SetsV1>("grouped_gate_up_wgmma_v1"),
+    entry<NarrowTiles, SetsV1>("grouped_gate_up_wgmma_v1_narrow"),
+    entry<NarrowTiles, SetsV1V2>("grouped_gate_up_wgmma_v1_v2"),
+    entry<NarrowTiles, SetsV2V1>("grouped_gate_up_wgmma_v2_v1"),
 };
 
 }  // namespace

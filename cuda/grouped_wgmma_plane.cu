@@ -3,17 +3,22 @@
 namespace memra::cuda {
 namespace {
 
-template <class Shared, class Fragment>
-constexpr GroupedPlaneKernel entry(bool v2, const char* name) {
-  return {ProductFamily::kWgmma,        v2, Shared::kUnits, kGroupedThreads, Shared::kBytes, name,
-          wgmma_plane<Shared, Fragment>};
+template <class Shared, class Fragments>
+constexpr GroupedPlaneKernel entry(const char* name) {
+  return {Fragments::kFirstV2,
+          Fragments::kSecondV2,
+          Shared::kUnits,
+          kGroupedThreads,
+          Shared::kBytes,
+          name,
+          wgmma_plane<Shared, Fragments>};
 }
 
 constexpr GroupedPlaneKernel kKernels[] = {
-    entry<WideTiles, FragmentV2>(true, "grouped_plane_wgmma_v2"),
-    entry<NarrowTiles, FragmentV2>(true, "grouped_plane_wgmma_v2_narrow"),
-    entry<WideTiles, FragmentV1>(false, "grouped_plane_wgmma_v1"),
-    entry<NarrowTiles, FragmentV1>(false, "grouped_plane_wgmma_v1_narrow"),
+    entry<WideTiles, SetsV2>("grouped_plane_wgmma_v2"),
+    entry<NarrowTiles, SetsV2>("grouped_plane_wgmma_v2_narrow"),
+    entry<WideTiles, SetsV1>("grouped_plane_wgmma_v1"),
+    entry<NarrowTiles, SetsV1>("grouped_plane_wgmma_v1_narrow"),
 };
 
 }  // namespace
