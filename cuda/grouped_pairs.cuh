@@ -4,7 +4,7 @@
 // an exponent that they share. An expert's raw output may lie anywhere in f32's range; f16 under an
 // exponent for many outputs would need their maximum first, for which a lane would have to ask
 // seven others. A value is off by at most 2^-11 of the larger of the two. What is not finite makes
-// both NaN.
+// both NaN; magnitudes in the last 2^-12 of f32's range may become Inf.
 
 #include <cstdint>
 

@@ -210,7 +210,8 @@ TEST(GroupedPairs, StayWithinTheirBound) {
     expect_pair(first, second);
     expect_pair(first, first * 0.37f);
   }
-  for (const float value : {0.0f, 1.0f, 65504.0f, 65536.0f, 1e30f, kLargestPacked, 0x1p-126f, 0x1p-149f}) {
+  for (const float value :
+       {0.0f, 1.0f, 65504.0f, 65536.0f, 1e30f, kLargestPacked, 0x1p-126f, 0x1p-149f}) {
     expect_pair(value, -value);
     expect_pair(-value, 0.0f);
     expect_pair(0.0f, value);

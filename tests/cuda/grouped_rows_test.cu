@@ -8,6 +8,7 @@
 
 #include "grouped.h"
 #include "grouped_layout.cuh"
+#include "grouped_pairs.cuh"
 #include "numerics/dot.h"
 #include "numerics/f16_rows.h"
 #include "numerics/half.h"
@@ -247,8 +248,15 @@ class CudaSumSlots : public CudaTest {
     const std::vector<float> bias = random_values(kLocal * c.columns);
     std::vector<float> out = random_values(n_pairs * c.columns);
     out[3] = kNan;
+    std::vector<uint32_t> packed;
+    for (size_t i = 0; i < out.size(); i += 2) {
+      packed.push_back(pack_outputs(out[i], out[i + 1]));
+      const OutputPair kept = unpack_outputs(packed.back());
+      out[i] = kept.first;
+      out[i + 1] = kept.second;
+    }
     const DeviceBuffer inverse_in(inverse), ids_in(ids), weights_in(weights), scales_in(scales),
-        bias_in(bias), out_in(out);
+        bias_in(bias), packed_in(packed);
     std::vector<const float*> bias_rows;
     for (int64_t e = 0; e < kLocal; ++e)
       bias_rows.push_back(e == 2 ? nullptr : bias_in.as<float>() + e * c.columns);
@@ -271,7 +279,7 @@ class CudaSumSlots : public CudaTest {
     args.y_dtype = c.dtype;
     args.y_stride = y.stride;
     args.accumulate = c.accumulate;
-    ASSERT_EQ(sum_slots(device_, args, out_in.as<float>(), {}), MEMRA_OK);
+    ASSERT_EQ(sum_slots(device_, args, packed_in.as<uint32_t>(), {}), MEMRA_OK);
     ASSERT_CUDA(cudaDeviceSynchronize());
     for (int64_t token = 0; token < kTokens; ++token) {
       for (int64_t column = 0; column < c.columns; ++column) {
