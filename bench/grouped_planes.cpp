@@ -52,6 +52,10 @@ GroupedPlanes::GroupedPlanes(const GroupedCalls& calls) : calls_(calls) {
   x_zs_ = session.device_memory(n_pairs * sizeof(float));
   activation_z_ = session.device_memory(n_pairs * intermediate * sizeof(uint16_t));
   activation_zs_ = session.device_memory(n_pairs * sizeof(float));
+  check(memra_moe_grouped_gemm_workspace_size(session.engine(), shape.n_pairs(), shape.n_experts,
+                                              &bytes),
+        "memra_moe_grouped_gemm_workspace_size");
+  if (bytes != 0) workspace_ = session.device_memory(bytes);
   for (const Plane plane : {kGate, kUp, kDown}) {
     const auto outputs = static_cast<size_t>(plane_rows(shape, plane));
     outputs_[plane] = session.device_memory(n_pairs * outputs * sizeof(float));
@@ -107,6 +111,8 @@ void GroupedPlanes::launch_product(int64_t bank, Plane plane) const {
   args.zs = (plane == kDown ? activation_zs_ : x_zs_).as<const float>();
   args.out = outputs_[plane].as<float>();
   args.scales = banks.scales();
+  args.workspace = workspace_.as();
+  args.workspace_bytes = workspace_.bytes();
   const Session& session = banks.session();
   check(memra_moe_grouped_gemm(session.engine(), &args, session.stream()),
         "memra_moe_grouped_gemm");

@@ -33,6 +33,7 @@ class GroupedPlanes {
   Memory activations_;
   Memory x_z_, x_zs_, activation_z_, activation_zs_;
   Memory outputs_[kPlanes];
+  Memory workspace_;  // of one product at a time
 };
 
 }  // namespace memra::bench
