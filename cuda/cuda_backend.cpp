@@ -18,9 +18,8 @@
 namespace memra::cuda {
 namespace {
 
-// memra_moe takes the grouped path from here on. Not measured yet: rows reads the weights of every
-// pair's expert for a few pairs at a time, grouped once.
-constexpr int64_t kGroupedMinTokens = 16;
+// memra_moe takes the grouped path from here on: until both have been timed, where there is no other.
+constexpr int64_t kGroupedMinTokens = MEMRA_ROWS_MAX_TOKENS + 1;
 
 cudaStream_t as_stream(memra_stream stream) {
   return static_cast<cudaStream_t>(stream);
