@@ -622,7 +622,7 @@ typedef struct memra_moe_layer_properties {
   int32_t reserved;
   int64_t grouped_max_tokens;   /* min(max_tokens, MEMRA_GROUPED_MAX_PAIRS / top_k) */
   /* The rule of memra_moe: with MEMRA_PATH_AUTO, rows below this many tokens, grouped from there
-   * on. At most rows_max_tokens + 1. */
+   * on. max_tokens + 1: rows always, as on the CPU. */
   int64_t grouped_min_tokens;
   char grouped_gate_up_kernel[64];
   char grouped_down_kernel[64];
@@ -695,8 +695,9 @@ MEMRA_API memra_status memra_moe_grouped(memra_moe_layer* layer, const memra_moe
                                          memra_stream stream);
 
 /* The layer by either path: that of args->path, or with MEMRA_PATH_AUTO the one that
- * memra_moe_layer_info names for this many tokens. tokens <= max_tokens, and at most
- * rows_max_tokens where the path is rows. The workspace is that of memra_moe_workspace_size. */
+ * memra_moe_layer_info names for this many tokens. tokens <= max_tokens; AUTO gives rows that are
+ * more than rows_max_tokens the bits of memra_moe_rows in parts, and args->path of MEMRA_PATH_ROWS
+ * refuses them. The workspace is that of memra_moe_workspace_size. */
 MEMRA_API memra_status memra_moe(memra_moe_layer* layer, const memra_moe_args* args,
                                  memra_stream stream);
 
