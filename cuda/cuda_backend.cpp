@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "event_graph.h"
+#include "grouped.h"
 #include "rows.h"
 #include "stages.h"
 #include "weights.h"
@@ -79,6 +80,10 @@ Status CudaBackend::load_kernels(bool dependent_launch) {
   MEMRA_TRY(weights_import_load());
   MEMRA_TRY(weights_quantize_load());
   MEMRA_TRY(weights_dequantize_load());
+  MEMRA_TRY(topk_load());
+  MEMRA_TRY(route_load());
+  MEMRA_TRY(gather_f16_load());
+  MEMRA_TRY(sum_slots_load());
   // Kernels compiled for less than sm_90 do not wait for their predecessor themselves, whatever the
   // device is.
   device_.dependent_launch =
@@ -422,6 +427,29 @@ Status CudaBackend::rows_probe_down(memra_probe_arm arm, const memra_rows_down_a
                                     const Launch& launch) {
   MEMRA_CUDA_ENTER();
   return cuda::rows_down(device_, rows_arm(arm), args, launch);
+}
+
+// ---- Routing and grouped
+
+Status CudaBackend::topk(const memra_moe_topk_args& args, const Launch& launch) {
+  MEMRA_CUDA_ENTER();
+  return cuda::topk(device_, args, launch);
+}
+
+Status CudaBackend::route_workspace(int64_t n_pairs, int64_t n_local_experts,
+                                    uint64_t* bytes) const {
+  *bytes = cuda::route_workspace(n_pairs, n_local_experts);
+  return MEMRA_OK;
+}
+
+Status CudaBackend::route(const memra_moe_route_args& args, const Launch& launch) {
+  MEMRA_CUDA_ENTER();
+  return cuda::route(device_, args, launch);
+}
+
+Status CudaBackend::gather_f16(const memra_moe_gather_f16_args& args, const Launch& launch) {
+  MEMRA_CUDA_ENTER();
+  return cuda::gather_f16(device_, args, launch);
 }
 
 }  // namespace memra::cuda

@@ -1,6 +1,7 @@
 #pragma once
 
-// The CUDA backend: host code only. Kernels and their launches are in rows.h, stages.h, weights.h.
+// The CUDA backend: host code only. Kernels and their launches are in rows.h, grouped.h,
+// stages.h, weights.h.
 
 #include <cuda_runtime_api.h>
 
@@ -66,6 +67,11 @@ class CudaBackend final : public Backend {
                             const Launch& launch) override;
   Status rows_probe_down(memra_probe_arm arm, const memra_rows_down_args& args,
                          const Launch& launch) override;
+
+  Status topk(const memra_moe_topk_args& args, const Launch& launch) override;
+  Status route_workspace(int64_t n_pairs, int64_t n_local_experts, uint64_t* bytes) const override;
+  Status route(const memra_moe_route_args& args, const Launch& launch) override;
+  Status gather_f16(const memra_moe_gather_f16_args& args, const Launch& launch) override;
 
  private:
   explicit CudaBackend(std::shared_ptr<Context> context) : context_(std::move(context)) {}

@@ -94,6 +94,13 @@ __device__ __forceinline__ uint32_t load_cached(const uint32_t* p) {
   return v;
 }
 
+// 16 bytes at once, also where the compiler has taken the vector apart before.
+__device__ __forceinline__ void store_global(uint4* p, uint4 v) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }

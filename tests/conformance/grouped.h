@@ -1,4 +1,4 @@
-// What the tests of routing and of the grouped path share.
+// What the tests of the grouped path share.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace memra::test {
 
-// Whether the engine's backend has the grouped path and its stages. This is the one place that lets
-// a backend be without.
+// Whether the engine's backend has the grouped path, memra_moe_grouped_gemm included. This is the
+// one place that lets a backend be without; routing and memra_moe_gather_f16 both have.
 bool has_grouped(Engine& engine, std::string* reason);
 
 // As BackendTest and BackendCaseTest; skipped where there is no grouped path.

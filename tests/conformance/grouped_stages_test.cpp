@@ -55,7 +55,8 @@ Rows make_rows(const std::vector<float>& values, std::int64_t columns, DType dty
   return made;
 }
 
-class GroupedStages : public GroupedTest {
+// What can be told of gathered rows without the order of z.
+class Gather : public BackendTest {
  protected:
   struct Gathered {
     Buffer z, zs;
@@ -91,7 +92,10 @@ class GroupedStages : public GroupedTest {
     EXPECT_TRUE(in.intact("x"));
     return to;
   }
+};
 
+class GroupedStages : public GroupedOnly<Gather> {
+ protected:
   // One expert's slab to each group of rows; a slab without bytes is NULL.
   struct Gemm {
     std::vector<Slab> slabs;
@@ -164,6 +168,58 @@ std::vector<float> random_values(std::uint64_t seed, std::int64_t count) {
   return values;
 }
 
+// A row is the same whether place, row or pair names it; z depends on rows, so all have as many.
+TEST_P(Gather, RowsAreTheSameHoweverTheyAreNamed) {
+  constexpr std::int64_t kRows = 9;
+  for (const std::int64_t columns : {64, 192, 4096, 8256}) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      const Rows x = make_rows(random_values(12, kRows * columns), columns, dtype, 8);
+      std::vector<std::int32_t> rows, pairs;
+      for (std::int32_t row = 0; row < kRows; ++row) {
+        rows.push_back(row);
+        pairs.push_back(3 * row + row % 3);
+      }
+      const Gathered all = gather(x, {}, 0);
+      for (const Gathered& other : {gather(x, rows, 0), gather(x, pairs, 3)}) {
+        EXPECT_TRUE(same_bytes(all.z.download(), other.z.download())) << columns;
+        EXPECT_TRUE(same_bytes(all.zs.download(), other.zs.download())) << columns;
+      }
+    }
+  }
+}
+
+TEST_P(Gather, RowsFromTheCountOnAreLeftAlone) {
+  const Rows x = make_rows(random_values(13, 5 * 64), 64, DType::kF16, 8);
+  for (const std::int64_t count : {0, 1, 3, 5}) {
+    const Gathered some = gather(x, {}, 0, count);
+    const std::vector<std::uint32_t> zs = some.zs.download_values<std::uint32_t>();
+    for (std::int64_t row = 0; row < 5; ++row)
+      EXPECT_EQ(zs[static_cast<std::size_t>(row)] == 0xFFFFFFFFu, row >= count) << count;
+    const std::vector<std::uint16_t> z = some.z.download_values<std::uint16_t>();
+    EXPECT_EQ(std::count(z.begin(), z.end(), 0xFFFFu), (5 - count) * 64) << count;
+  }
+}
+
+TEST_P(Gather, ScalesOfZeroNonFiniteAndMissingRows) {
+  constexpr std::int64_t kColumns = 192;
+  std::vector<float> values = random_values(14, 5 * kColumns);
+  std::fill_n(values.begin(), kColumns, -0.0f);
+  values[kColumns + 191] = std::numeric_limits<float>::quiet_NaN();
+  values[2 * kColumns] = std::numeric_limits<float>::infinity();
+  std::fill_n(values.begin() + 3 * kColumns, kColumns, 1e-41f);
+  const Rows x = make_rows(values, kColumns, DType::kF32, 0);
+  const Gathered gathered = gather(x, {0, 1, 2, 3, 4, 5, -1}, 0);
+  const std::vector<float> zs = gathered.zs.download_values<float>();
+  for (const std::size_t row : {0, 5, 6})
+    EXPECT_EQ(zs[row], 1.0f) << row;
+  for (const std::size_t row : {1, 2})
+    EXPECT_EQ(reference::bits_of(zs[row]), reference::kCanonicalNanF32) << row;
+  for (const std::size_t row : {3, 4}) {
+    int exponent = 0;
+    EXPECT_EQ(std::frexp(zs[row], &exponent), 0.5f) << row;
+  }
+}
+
 // Rows of every magnitude, and small values beside large ones.
 TEST_P(GroupedStages, GatherKeepsElevenBits) {
   constexpr std::int64_t kColumns = 192;
@@ -204,7 +260,7 @@ TEST_P(GroupedStages, GatherKeepsElevenBits) {
   }
 }
 
-TEST_P(GroupedStages, GatherTakesPairsRowsAndCounts) {
+TEST_P(GroupedStages, GatherTakesPairsAndRows) {
   constexpr std::int64_t kColumns = 64;
   // What f16 holds exactly.
   std::vector<float> values(5 * kColumns);
@@ -230,13 +286,6 @@ TEST_P(GroupedStages, GatherTakesPairsRowsAndCounts) {
   for (std::size_t r = 0; r < pairs.size(); ++r) {
     const std::int64_t from = pairs[r] < 0 ? -1 : pairs[r] / 3;
     expect_row(back, static_cast<std::int64_t>(r), from < 5 ? from : -1);
-  }
-  // Beyond the count nothing is written.
-  for (const std::int64_t count : {0, 1, 3, 5}) {
-    const Gathered some = gather(x, {}, 0, count);
-    const std::vector<std::uint32_t> zs = some.zs.download_values<std::uint32_t>();
-    for (std::int64_t row = 0; row < 5; ++row)
-      EXPECT_EQ(zs[static_cast<std::size_t>(row)] == 0xFFFFFFFFu, row >= count) << count;
   }
 }
 
@@ -351,6 +400,7 @@ TEST_P(GroupedStages, OffsetsThatReachTooFarAreCut) {
     ASSERT_EQ(reference::bits_of(value), 0xFFFFFFFFu);
 }
 
+MEMRA_ON_BOTH_BACKENDS(Gather);
 MEMRA_ON_BOTH_BACKENDS(GroupedStages);
 
 }  // namespace

@@ -9,7 +9,8 @@
 #include <set>
 #include <vector>
 
-#include "conformance/grouped.h"
+#include "conformance/device_problem.h"
+#include "conformance/fixture.h"
 
 namespace memra::test {
 namespace {
@@ -18,16 +19,29 @@ using reference::Chosen;
 using reference::DType;
 using reference::Router;
 
+// Runs what `call` enqueues to its end, at once or as the replay of a graph.
+template <typename Call>
+void run_call(Engine& engine, bool recorded, Call&& call) {
+  if (recorded) {
+    const Graph graph(engine, engine.stream(), call);
+    graph.launch(engine.stream());
+    engine.synchronize();
+  } else {
+    require(call());
+    engine.synchronize();
+  }
+}
+
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // ---- Top-k ----
 
-class TopK : public GroupedTest {
+class TopK : public BackendTest {
  protected:
   // Runs on logits [tokens, n_experts] as they are in `dtype`; padding between rows is NaN.
   Chosen run(const Router& router, const Bytes& logits, DType dtype, std::int64_t tokens,
-             std::int64_t stride) {
+             std::int64_t stride, bool recorded = false) {
     const Input in(engine(), logits);
     const Input bias = router.bias.empty() ? Input() : Input(engine(), router.bias);
     const Buffer ids(engine(), tokens * router.top_k * 4);
@@ -48,8 +62,8 @@ class TopK : public GroupedTest {
     args.top_k_groups = router.top_k_groups;
     args.group_score = router.top2_sum ? MEMRA_GROUP_SCORE_TOP2_SUM : MEMRA_GROUP_SCORE_MAX;
     args.scaling_factor = router.factor == 1.0f ? 0.0f : router.factor;
-    require(memra_moe_topk(engine().get(), &args, engine().stream()));
-    engine().synchronize();
+    const auto call = [&] { return memra_moe_topk(engine().get(), &args, engine().stream()); };
+    run_call(engine(), recorded, call);
     EXPECT_TRUE(ids.guards_intact());
     EXPECT_TRUE(weights.guards_intact());
     EXPECT_TRUE(in.intact("logits"));
@@ -139,6 +153,35 @@ TEST_P(TopK, GroupsEqualTheReference) {
   }
 }
 
+// So many tokens that a GPU spreads them otherwise.
+TEST_P(TopK, ManyTokensEqualTheReference) {
+  Router router;
+  router.top_k = 8;
+  router.renormalize = true;
+  for (const std::int64_t n_experts : {160, 512, 513}) {
+    router.n_experts = n_experts;
+    expect_reference(router, random_logits(77, 1025 * n_experts, n_experts == 160));
+  }
+  router.n_experts = router.n_groups = 256;
+  router.top_k_groups = 9;
+  router.sigmoid = true;
+  router.bias = random_logits(78, 256, true);
+  expect_reference(router, random_logits(79, 1025 * 256, true));
+}
+
+TEST_P(TopK, RecordedEqualsCalled) {
+  for (const std::int64_t n_experts : {8, 600}) {
+    Router router;
+    router.n_experts = n_experts;
+    router.top_k = 8;
+    const Bytes logits = bytes_of(random_logits(80, 33 * n_experts, false));
+    const Chosen called = run(router, logits, DType::kF32, 33, n_experts);
+    const Chosen recorded = run(router, logits, DType::kF32, 33, n_experts, true);
+    EXPECT_EQ(called.ids, recorded.ids);
+    EXPECT_EQ(bytes_of(called.weights), bytes_of(recorded.weights));
+  }
+}
+
 TEST_P(TopK, TiesGoToTheLowerId) {
   Router router;
   router.n_experts = 40;
@@ -214,7 +257,7 @@ MEMRA_ON_BOTH_BACKENDS(TopK);
 
 // ---- Route ----
 
-class Route : public GroupedTest {
+class Route : public BackendTest {
  protected:
   struct Case {
     std::vector<std::int32_t> ids;
@@ -223,6 +266,7 @@ class Route : public GroupedTest {
     std::int64_t offset = 0;
     std::int64_t n_local = 4;
     std::vector<bool> missing = {};  // of the local experts
+    bool wants_inverse = true;
   };
 
   void expect_reference(const Case& c, bool recorded = false) {
@@ -246,34 +290,50 @@ class Route : public GroupedTest {
     args.active_experts = active.as<std::int32_t>();
     args.offsets = offsets.as<std::int32_t>();
     args.pair_order = order.as<std::int32_t>();
-    args.inverse = inverse.as<std::int32_t>();
+    if (c.wants_inverse) args.inverse = inverse.as<std::int32_t>();
     args.invalid_ids = counter.as<std::uint64_t>();
     require(memra_moe_route_workspace_size(engine().get(), args.tokens, c.top_k, c.n_local,
                                            &args.workspace_bytes));
     const Buffer workspace(engine(), static_cast<std::int64_t>(args.workspace_bytes));
     args.workspace = workspace.data();
+    --args.workspace_bytes;
+    EXPECT_TRUE(fails_with(memra_moe_route(engine().get(), &args, engine().stream()),
+                           MEMRA_ERROR_WORKSPACE_TOO_SMALL));
+    ++args.workspace_bytes;
     const auto call = [&] { return memra_moe_route(engine().get(), &args, engine().stream()); };
-    if (recorded) {
-      const Graph graph(engine(), engine().stream(), call);
-      graph.launch(engine().stream());
-      engine().synchronize();
-    } else {
-      require(call());
-      engine().synchronize();
-    }
+    run_call(engine(), recorded, call);
     const reference::SortedPairs expected =
         reference::sort_pairs(c.ids, c.n_experts, c.offset, c.n_local, c.missing);
     EXPECT_EQ(n_active.download_values<std::int32_t>()[0], expected.n_active);
     EXPECT_EQ(active.download_values<std::int32_t>(), expected.active);
     EXPECT_EQ(offsets.download_values<std::int32_t>(), expected.offsets);
     EXPECT_EQ(order.download_values<std::int32_t>(), expected.order);
-    EXPECT_EQ(inverse.download_values<std::int32_t>(), expected.inverse);
+    EXPECT_EQ(inverse.download_values<std::int32_t>(),
+              c.wants_inverse ? expected.inverse : std::vector<std::int32_t>(c.ids.size(), -1));
     EXPECT_EQ(counter.download_values<std::uint64_t>()[0] - 5, expected.invalid);
     for (const Buffer* buffer :
          {&n_active, &active, &offsets, &order, &inverse, &counter, &workspace}) {
       EXPECT_TRUE(buffer->guards_intact());
     }
     EXPECT_TRUE(ids.intact("ids"));
+  }
+
+  // Ids in and out of range; with odd tokens some experts lack a slab, with every fourth there is
+  // no inverse.
+  static Case random_case(std::int64_t tokens, std::int64_t n_experts, std::int64_t offset,
+                          std::int64_t n_local) {
+    reference::Random random(static_cast<std::uint64_t>(tokens * 31 + n_local));
+    Case c;
+    c.top_k = std::min<std::int64_t>(8, n_experts);
+    c.n_experts = n_experts;
+    c.offset = offset;
+    c.n_local = n_local;
+    for (std::int64_t pair = 0; pair < tokens * c.top_k; ++pair)
+      c.ids.push_back(static_cast<std::int32_t>(random.below(n_experts + 3) - 2));
+    for (std::int64_t e = 0; e < n_local && tokens % 2 == 1; ++e)
+      c.missing.push_back(random.below(4) == 0);
+    c.wants_inverse = tokens % 4 != 0;
+    return c;
   }
 
  private:
@@ -302,24 +362,36 @@ TEST_P(Route, KnownCases) {
 }
 
 TEST_P(Route, RandomIds) {
-  reference::Random random(3);
   for (const std::int64_t n_experts : {1, 4, 8, 60, 128, 288, 1000}) {
-    for (const std::int64_t tokens : {1, 2, 7, 31, 64, 129, 1000, 4097}) {
-      Case c;
-      c.top_k = std::min<std::int64_t>(8, n_experts);
-      c.n_experts = n_experts;
-      c.offset = n_experts / 4;
-      c.n_local = std::max<std::int64_t>(1, n_experts / 2);
-      for (std::int64_t pair = 0; pair < tokens * c.top_k; ++pair) {
-        c.ids.push_back(static_cast<std::int32_t>(random.below(n_experts + 3) - 2));
-      }
-      if (tokens % 2 == 1) {
-        for (std::int64_t e = 0; e < c.n_local; ++e)
-          c.missing.push_back(random.below(4) == 0);
-      }
+    for (const std::int64_t tokens : {1, 2, 7, 31, 64, 129, 512, 513, 1000, 4097}) {
+      const std::int64_t n_local = std::max<std::int64_t>(1, n_experts / 2);
       SCOPED_TRACE(n_experts);
       SCOPED_TRACE(tokens);
-      expect_reference(c);
+      expect_reference(random_case(tokens, n_experts, n_experts / 4, n_local));
+    }
+  }
+}
+
+// More local experts than a block has counters for, up to the most there may be.
+TEST_P(Route, ManyExperts) {
+  for (const std::int64_t n_local : {1023, 1024, 1025, 1026, 5000, 1 << 20}) {
+    for (const std::int64_t tokens : {1, 500, 3001}) {
+      SCOPED_TRACE(n_local);
+      SCOPED_TRACE(tokens);
+      const std::int64_t offset = n_local == 1 << 20 ? 0 : 7;
+      const std::int64_t n_experts = n_local == 1 << 20 ? n_local : n_local + 9;
+      expect_reference(random_case(tokens, n_experts, offset, n_local));
+    }
+  }
+}
+
+// What is one launch on a GPU, two, and many.
+TEST_P(Route, Recorded) {
+  for (const std::int64_t n_experts : {288, 2000}) {
+    for (const std::int64_t tokens : {3, 200, 601}) {
+      SCOPED_TRACE(n_experts);
+      SCOPED_TRACE(tokens);
+      expect_reference(random_case(tokens, n_experts, 0, n_experts), true);
     }
   }
 }

@@ -142,6 +142,75 @@ TEST_F(CudaCapture, FirstConversionsOfAColdEngine) {
   EXPECT_EQ(found.first_expert, -1);
 }
 
+// Logits to gathered rows; so many pairs that sorting them takes two launches.
+TEST_F(CudaCapture, FirstRoutingOfAColdEngine) {
+  constexpr int64_t kTokens = 600, kExperts = 200, kTopK = 8, kColumns = 192;
+  constexpr int64_t kPairs = kTokens * kTopK;
+  const Engine engine = make_engine();
+  ASSERT_NE(engine, nullptr);
+  std::vector<float> values(kTokens * kExperts);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(i * 7919 % 1009) / 100.0f;
+  uint64_t workspace_bytes = 0;
+  ASSERT_MEMRA(
+      memra_moe_route_workspace_size(engine.get(), kTokens, kTopK, kExperts, &workspace_bytes));
+  const DeviceBuffer logits(values), ids(kPairs * 4), weights(kPairs * 4), n_active(4),
+      active(kExperts * 4), offsets((kExperts + 1) * 4), order(kPairs * 4), inverse(kPairs * 4),
+      workspace(workspace_bytes), z(kPairs * kColumns * 2), zs(kPairs * 4);
+  const auto outputs = [&] {
+    std::vector<std::vector<uint8_t>> all;
+    for (const DeviceBuffer* buffer :
+         {&ids, &weights, &n_active, &active, &offsets, &order, &inverse, &z, &zs})
+      all.push_back(buffer->bytes());
+    return all;
+  };
+  const auto enqueue = [&](cudaStream_t stream) {
+    memra_moe_topk_args topk = MEMRA_MOE_TOPK_ARGS_INIT;
+    topk.logits = logits.as();
+    topk.tokens = kTokens;
+    topk.n_experts = kExperts;
+    topk.top_k = kTopK;
+    topk.topk_ids = ids.as<int32_t>();
+    topk.topk_weights = weights.as<float>();
+    EXPECT_MEMRA(memra_moe_topk(engine.get(), &topk, stream));
+    memra_moe_route_args route = MEMRA_MOE_ROUTE_ARGS_INIT;
+    route.tokens = kTokens;
+    route.top_k = kTopK;
+    route.n_experts = kExperts;
+    route.topk_ids = ids.as<int32_t>();
+    route.n_active = n_active.as<int32_t>();
+    route.active_experts = active.as<int32_t>();
+    route.offsets = offsets.as<int32_t>();
+    route.pair_order = order.as<int32_t>();
+    route.inverse = inverse.as<int32_t>();
+    route.workspace = workspace.as();
+    route.workspace_bytes = workspace_bytes;
+    EXPECT_MEMRA(memra_moe_route(engine.get(), &route, stream));
+    memra_moe_gather_f16_args gather = MEMRA_MOE_GATHER_F16_ARGS_INIT;
+    gather.x = logits.as();  // any floats will do
+    gather.source_rows = kTokens;
+    gather.rows = kPairs;
+    gather.columns = kColumns;
+    gather.z = z.as();
+    gather.zs = zs.as<float>();
+    gather.index = order.as<int32_t>();
+    gather.top_k = kTopK;
+    EXPECT_MEMRA(memra_moe_gather_f16(engine.get(), &gather, stream));
+  };
+
+  const Stream stream;
+  const Recording recording(stream, cudaStreamCaptureModeGlobal, [&] { enqueue(stream); });
+  ASSERT_TRUE(recording.ok());
+  recording.replay();
+  const auto replayed = outputs();
+  EXPECT_TRUE(is_informative(weights.bytes()));
+  for (const DeviceBuffer* buffer : {&ids, &weights, &order, &z, &zs})
+    EXPECT_CUDA(cudaMemset(buffer->as(), 0xFF, buffer->bytes().size()));
+  enqueue(nullptr);
+  EXPECT_CUDA(cudaDeviceSynchronize());
+  EXPECT_EQ(replayed, outputs());
+}
+
 // Everything that is not enqueued on a stream, from one thread.
 void manage() {
   const Engine engine = make_engine();
