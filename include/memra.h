@@ -622,7 +622,7 @@ typedef struct memra_moe_layer_properties {
   int32_t reserved;
   int64_t grouped_max_tokens;   /* min(max_tokens, MEMRA_GROUPED_MAX_PAIRS / top_k) */
   /* The rule of memra_moe: with MEMRA_PATH_AUTO, rows below this many tokens, grouped from there
-   * on. At most rows_max_tokens + 1. */
+   * on. max_tokens + 1: rows always, as on the CPU. */
   int64_t grouped_min_tokens;
   char grouped_gate_up_kernel[64];
   char grouped_down_kernel[64];
@@ -695,8 +695,9 @@ MEMRA_API memra_status memra_moe_grouped(memra_moe_layer* layer, const memra_moe
                                          memra_stream stream);
 
 /* The layer by either path: that of args->path, or with MEMRA_PATH_AUTO the one that
- * memra_moe_layer_info names for this many tokens. tokens <= max_tokens, and at most
- * rows_max_tokens where the path is rows. The workspace is that of memra_moe_workspace_size. */
+ * memra_moe_layer_info names for this many tokens. tokens <= max_tokens; AUTO gives rows that are
+ * more than rows_max_tokens the bits of memra_moe_rows in parts, and args->path of MEMRA_PATH_ROWS
+ * refuses them. The workspace is that of memra_moe_workspace_size. */
 MEMRA_API memra_status memra_moe(memra_moe_layer* layer, const memra_moe_args* args,
                                  memra_stream stream);
 
@@ -727,7 +728,8 @@ MEMRA_API memra_status memra_quantize_q8_1(memra_engine* engine, const memra_q8_
 MEMRA_API memra_status memra_q8_to_lane_major(memra_engine* engine, const int8_t* q, int64_t rows,
                                               int64_t columns, int8_t* out, memra_stream stream);
 
-/* Gate and up of every pair, then the activation: out[p] = activation(gate(x), up(x)).
+/* Gate and up of every pair, then the activation: out[p] = activation(gate(x), up(x)). q and d are
+ * those of memra_quantize_q8_1; of another making, d is 0, NaN or a normal float.
  * Tables are plane-major over pairs: entry plane * n_pairs + p, planes gate 0, up 1, down 2. A pair
  * with a NULL gate or up slab is skipped: its row of out is +0. */
 typedef struct memra_rows_gate_up_args {

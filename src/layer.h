@@ -63,8 +63,8 @@ struct memra_moe_layer {
   }
   // The rule of memra_moe: rows below, grouped from there on.
   int64_t first_grouped_tokens() const {
-    const int64_t beyond_rows = rows_max_tokens() + 1;
-    return grouped.min_tokens < beyond_rows ? grouped.min_tokens : beyond_rows;
+    const int64_t never = max_tokens + 1;
+    return grouped.min_tokens < never ? grouped.min_tokens : never;
   }
   memra::GroupedShape grouped_shape() const;
   // Bytes of a call by that path; tokens may be beyond its own limit.

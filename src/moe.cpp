@@ -2,6 +2,9 @@
 
 #include "moe.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include "check.h"
 #include "entry.h"
 #include "structs.h"
@@ -77,6 +80,25 @@ Status take_path(const memra_moe_layer& layer, memra_path entry, const memra_moe
   return MEMRA_OK;
 }
 
+// Rows of more tokens than one call takes, in parts of nearly one size, which share the workspace.
+Status run_rows_in_parts(const memra_moe_layer& layer, const memra_moe_args& args,
+                         memra_stream stream) {
+  const int64_t most = layer.rows_max_tokens();
+  const int64_t parts = (args.tokens + most - 1) / most;
+  const int64_t part_tokens = (args.tokens + parts - 1) / parts;
+  for (int64_t begin = 0; begin < args.tokens; begin += part_tokens) {
+    memra_moe_args part = args;
+    part.tokens = std::min(part_tokens, args.tokens - begin);
+    part.x =
+        static_cast<const std::byte*>(args.x) + begin * args.x_stride * dtype_bytes(args.x_dtype);
+    part.y = static_cast<std::byte*>(args.y) + begin * args.y_stride * dtype_bytes(args.y_dtype);
+    part.topk_ids += begin * layer.shape.top_k;
+    part.topk_weights += begin * layer.shape.top_k;
+    MEMRA_TRY(run_rows(layer, part, stream));
+  }
+  return MEMRA_OK;
+}
+
 }  // namespace
 
 Status moe_entry(memra_moe_layer* layer, const memra_moe_args* caller, memra_path entry,
@@ -89,11 +111,14 @@ Status moe_entry(memra_moe_layer* layer, const memra_moe_args* caller, memra_pat
     memra_path path = MEMRA_PATH_AUTO;
     MEMRA_TRY(take_path(*layer, entry, args, &path));
     const bool rows = path == MEMRA_PATH_ROWS;
-    const int64_t most = rows ? layer->rows_max_tokens() : layer->grouped_max_tokens();
+    // Who leaves the choice to the library is not bound by what one call of rows takes.
+    const bool pinned = entry != MEMRA_PATH_AUTO || args.path != MEMRA_PATH_AUTO;
+    const int64_t most_rows = pinned ? layer->rows_max_tokens() : layer->max_tokens;
+    const int64_t most = rows ? most_rows : layer->grouped_max_tokens();
     MEMRA_TRY(check_range(args.tokens, 0, most, "tokens"));
     if (args.tokens == 0) return MEMRA_OK;
     MEMRA_TRY(check_args(*layer, entry, &args));
-    return rows ? run_rows(*layer, args, stream)
+    return rows ? run_rows_in_parts(*layer, args, stream)
                 : run_grouped(*layer, args, grouped_stages, stream);
   });
 }

@@ -13,11 +13,11 @@ namespace nv = memra::numerics;
 
 // Rows of one unit of work: large enough to amortise the hand-out, small enough that all threads
 // finish together.
-constexpr std::int64_t kMaxUnitRows = 64;
+constexpr std::int64_t kMaxUnitRows = 256;
 constexpr std::int64_t kUnitsPerThread = 8;
 // Rows that pairs of one expert go through together where they are too many for one decoding, so
 // that their weights stay in L2.
-constexpr std::int64_t kSharedRows = 32;
+constexpr std::int64_t kSharedRows = 64;
 // Pairs that are searched for others of the same expert.
 constexpr std::int64_t kWindow = 256;
 

@@ -10,24 +10,20 @@ namespace {
 
 // Sums are made in int16 while they fit: eight products of 24 * 127 do.
 struct Avx2 : Simd256<Avx2> {
-  static MEMRA_HD void decode_scales(ScaleBytes scales, Floats (&scale)[2]) {
-    decode_small_scales(scales, scale);
-  }
-
-  // The sum over a half of each group, times what the scales are too small by.
   static MEMRA_HD Ints sums(Ints w0, Ints w1, Ints w2, Ints w3, const Ints* x) {
     const Ints low =
         _mm256_add_epi16(_mm256_maddubs_epi16(w0, x[0]), _mm256_maddubs_epi16(w1, x[1]));
     const Ints high =
         _mm256_add_epi16(_mm256_maddubs_epi16(w2, x[2]), _mm256_maddubs_epi16(w3, x[3]));
-    return _mm256_madd_epi16(_mm256_add_epi16(low, high), _mm256_set1_epi16(kSmallScaleUnit));
+    return _mm256_madd_epi16(_mm256_add_epi16(low, high), _mm256_set1_epi16(1));
   }
+  // What is added to the sums.
   static MEMRA_HD Ints bias(const Ints* x) {
     const Ints all = _mm256_set1_epi8(kCodeBias);
-    return sums(all, all, all, all, x);
+    return _mm256_sub_epi32(_mm256_set1_epi32(kSumOffsetBits), sums(all, all, all, all, x));
   }
-  static MEMRA_HD Floats half_sums(const Ints* w, const Ints* x, Ints bias) {
-    return _mm256_cvtepi32_ps(_mm256_sub_epi32(sums(w[0], w[1], w[2], w[3], x), bias));
+  static MEMRA_HD Floats offset_sums(const Ints* w, const Ints* x, Ints bias) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(sums(w[0], w[1], w[2], w[3], x), bias));
   }
 };
 

@@ -21,6 +21,7 @@ struct Avx512Vnni {
 
   static MEMRA_HD Ints zero_ints() { return _mm512_setzero_si512(); }
   static MEMRA_HD Floats zero() { return _mm512_setzero_ps(); }
+  static MEMRA_HD Floats all(float x) { return _mm512_set1_ps(x); }
   static MEMRA_HD Floats load_floats(const float* p) { return _mm512_load_ps(p); }
   static MEMRA_HD Ints load_ints(const void* p) { return _mm512_loadu_si512(p); }
   static MEMRA_HD Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
@@ -89,9 +90,8 @@ struct Avx512Vnni {
     const __m256i mask = _mm256_set1_epi16(0x7F80);
     const __m256i first = _mm256_and_si256(_mm256_slli_epi16(words, 7), mask);
     const __m256i second = _mm256_and_si256(_mm256_srli_epi16(words, 1), mask);
-    const Floats unit = _mm512_set1_ps(kSmallScaleUnit);
-    scale[0] = mul(_mm512_cvtph_ps(first), unit);
-    scale[1] = mul(_mm512_cvtph_ps(second), unit);
+    scale[0] = _mm512_cvtph_ps(first);
+    scale[1] = _mm512_cvtph_ps(second);
   }
 
   static MEMRA_HD Ints sums(Ints start, Ints w0, Ints w1, Ints w2, Ints w3, const Ints* x) {
@@ -103,10 +103,11 @@ struct Avx512Vnni {
   // Where the sums start.
   static MEMRA_HD Ints bias(const Ints* x) {
     const Ints all = _mm512_set1_epi8(kCodeBias);
-    return _mm512_sub_epi32(zero_ints(), sums(zero_ints(), all, all, all, all, x));
+    return _mm512_sub_epi32(_mm512_set1_epi32(kSumOffsetBits),
+                            sums(zero_ints(), all, all, all, all, x));
   }
-  static MEMRA_HD Floats half_sums(const Ints* w, const Ints* x, Ints bias) {
-    return _mm512_cvtepi32_ps(sums(bias, w[0], w[1], w[2], w[3], x));
+  static MEMRA_HD Floats offset_sums(const Ints* w, const Ints* x, Ints bias) {
+    return _mm512_castsi512_ps(sums(bias, w[0], w[1], w[2], w[3], x));
   }
 
   // Those of the first groups of a step from `a`, the others from `b`.

@@ -11,12 +11,6 @@ namespace memra::cpu {
 namespace {
 
 struct AvxVnni : Simd256<AvxVnni> {
-  static MEMRA_HD void decode_scales(ScaleBytes scales, Floats (&scale)[2]) {
-    decode_small_scales(scales, scale);
-    for (Floats& vector : scale)
-      vector = mul(vector, _mm256_set1_ps(kSmallScaleUnit));
-  }
-
   static MEMRA_HD Ints add_products(Ints sum, Ints w, Ints x) {
 #if defined(__AVXVNNI__)
     return _mm256_dpbusd_avx_epi32(sum, w, x);
@@ -31,10 +25,11 @@ struct AvxVnni : Simd256<AvxVnni> {
   // Where the sums start.
   static MEMRA_HD Ints bias(const Ints* x) {
     const Ints all = _mm256_set1_epi8(kCodeBias);
-    return _mm256_sub_epi32(zero_ints(), sums(zero_ints(), all, all, all, all, x));
+    return _mm256_sub_epi32(_mm256_set1_epi32(kSumOffsetBits),
+                            sums(zero_ints(), all, all, all, all, x));
   }
-  static MEMRA_HD Floats half_sums(const Ints* w, const Ints* x, Ints bias) {
-    return _mm256_cvtepi32_ps(sums(bias, w[0], w[1], w[2], w[3], x));
+  static MEMRA_HD Floats offset_sums(const Ints* w, const Ints* x, Ints bias) {
+    return _mm256_castsi256_ps(sums(bias, w[0], w[1], w[2], w[3], x));
   }
 };
 

@@ -19,6 +19,7 @@ struct Neon {
 
   static MEMRA_HD Ints zero_ints() { return vdupq_n_s8(0); }
   static MEMRA_HD Floats zero() { return vdupq_n_f32(0.0f); }
+  static MEMRA_HD Floats all(float x) { return vdupq_n_f32(x); }
   static MEMRA_HD Floats load_floats(const float* p) { return vld1q_f32(p); }
   static MEMRA_HD Ints load_ints(const void* p) {
     return vld1q_s8(static_cast<const std::int8_t*>(p));
@@ -92,23 +93,25 @@ struct Neon {
   // As f16 (byte << 7) is s * 2^-8.
   static MEMRA_HD Floats decode_four(uint8x8_t bytes) {
     const uint16x4_t halves = vget_low_u16(vshll_n_u8(bytes, 7));
-    return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(halves)), 256.0f);
+    return vcvt_f32_f16(vreinterpret_f16_u16(halves));
   }
   static MEMRA_HD void decode_scales(ScaleBytes scales, Floats (&scale)[2]) {
     scale[0] = decode_four(vuzp1_u8(scales, scales));
     scale[1] = decode_four(vuzp2_u8(scales, scales));
   }
 
-  static MEMRA_HD Ints bias(const Ints*) { return zero_ints(); }
+  static MEMRA_HD Ints bias(const Ints*) {
+    return vreinterpretq_s8_s32(vdupq_n_s32(kSumOffsetBits));
+  }
   // Sums of four products of 12 * 127 fit into int16.
-  static MEMRA_HD Floats half_sums(const Ints* w, const Ints* x, Ints) {
+  static MEMRA_HD Floats offset_sums(const Ints* w, const Ints* x, Ints bias) {
     int16x8_t low = vmull_s8(vget_low_s8(w[0]), vget_low_s8(x[0]));
     int16x8_t high = vmull_high_s8(w[0], x[0]);
     for (int k = 1; k < 4; ++k) {
       low = vmlal_s8(low, vget_low_s8(w[k]), vget_low_s8(x[k]));
       high = vmlal_high_s8(high, w[k], x[k]);
     }
-    return vcvtq_f32_s32(vpaddlq_s16(vpaddq_s16(low, high)));
+    return vreinterpretq_f32_s32(vpadalq_s16(words(bias), vpaddq_s16(low, high)));
   }
 
   // Those of the first groups of a step from `a`, the others from `b`.

@@ -13,7 +13,8 @@
 //  - A shuffle by code looks up the doubled value plus 12, 0..24, so that unsigned-times-signed
 //    multiply-adds take it as it is; 12 times the sum of the activations, kept beside them, is
 //    subtracted. Integers: exact.
-//  - Decoded once, a step serves all rows of activations that are given.
+//  - Decoded once, a step serves all rows of activations that are given; a half of every group at a
+//    time, so that decoded weights, and what rows of activations have so far, fit the registers.
 //  - Place i of part L is group i * kParts + L of the step. The order of virtual lanes in a vector
 //    is free; finish() adds the pairs that rule 3 names.
 
@@ -26,6 +27,13 @@
 namespace memra::cpu {
 
 inline constexpr int kCodeBias = 12;
+// Sums over a half of a group become floats without a conversion: added to the bits of kSumOffset
+// they make kSumOffset + kSumUnit * sum. Scales are halfway decoded, to 1 / kSumUnit of what they
+// are.
+inline constexpr float kSumOffset = 0x1.8p31f;
+inline constexpr std::int32_t kSumOffsetBits = 0x4F400000;
+inline constexpr float kSumUnit = 256.0f;
+static_assert(__builtin_bit_cast(float, kSumOffsetBits + 1) == kSumOffset + kSumUnit);
 inline constexpr std::int64_t kTileColumns = nv::kV2TileColumns;
 inline constexpr std::int64_t kRows = nv::kV2TileRows;  // taken at a time
 inline constexpr std::int64_t kBlockGroups = nv::kV1BlockValues / nv::kGroupValues;
@@ -59,16 +67,18 @@ struct Vectors {
     typename Simd::ScaleBytes scales;
   };
 
-  // v[k] meets word k of the activations of every group: half k / 4, low nibbles where k % 4 < 2.
-  struct Weights {
-    Ints v[8];
-    Floats scale[2];  // of each half
+  // Word j of every group, and the scales of each half. Low nibbles of words 2h and 2h + 1 meet
+  // words 4h and 4h + 1 of the activations, high ones the two after them.
+  struct Words {
+    Ints v[4];
+    Floats scale[2];
+    Floats offset;  // of scale[0] times a sum
   };
 
   // A step of a row of activations.
   struct Operand {
     Ints x[8];
-    Ints bias[2];  // what the bias of the codes adds to the sum of each half
+    Ints bias[2];  // of the sum of each half: that of the codes, and kSumOffsetBits
     Floats d;
   };
 
@@ -82,25 +92,35 @@ struct Vectors {
     words[3] = Simd::high_pairs(high01, high23);
   }
 
-  static MEMRA_HD Weights decode(const Raw& raw) {
-    Ints words[4];
-    transpose(raw.codes, words);
-    Weights weights;
-    for (int j = 0; j < 4; ++j) {
-      const int k = j / 2 * 4 + j % 2;
-      weights.v[k] = Simd::low_nibble_values(words[j]);
-      weights.v[k + 2] = Simd::high_nibble_values(words[j]);
-    }
-    Simd::decode_scales(raw.scales, weights.scale);
-    return weights;
+  static MEMRA_HD Words in_words(const Raw& raw) {
+    Words words;
+    transpose(raw.codes, words.v);
+    Simd::decode_scales(raw.scales, words.scale);
+    words.offset = Simd::mul(words.scale[0], Simd::all(-kSumOffset));
+    return words;
   }
 
-  // Rules 2 and 3 for every group of a step.
-  static MEMRA_HD Floats step(const Weights& weights, const Operand& x, Floats acc) {
-    const Floats i0 = Simd::half_sums(weights.v, x.x, x.bias[0]);
-    const Floats i1 = Simd::half_sums(weights.v + 4, x.x + 4, x.bias[1]);
-    const Floats p = Simd::fma(weights.scale[1], i1, Simd::mul(weights.scale[0], i0));
-    return Simd::fma(x.d, p, acc);
+  // Rule 2 for one half of every group of a step, of some rows with some rows of activations. The
+  // offset costs no bit, for scales have 4 bits and products 19. A zero may come with another sign,
+  // which rule 3 cannot tell, for d is 0 or so large that no product is too small for a float.
+  template <int kHalf, int kAtOnce, int kCount>
+  static MEMRA_HD void add_half(const Words (&rows)[kAtOnce], const Operand* x,
+                                Floats (&p)[kAtOnce][kCount]) {
+    Ints weights[kAtOnce][4];
+    for (int i = 0; i < kAtOnce; ++i) {
+      for (int j = 0; j < 2; ++j) {
+        weights[i][j] = Simd::low_nibble_values(rows[i].v[2 * kHalf + j]);
+        weights[i][j + 2] = Simd::high_nibble_values(rows[i].v[2 * kHalf + j]);
+      }
+    }
+    for (int t = 0; t < kCount; ++t) {
+      for (int i = 0; i < kAtOnce; ++i) {
+        const Floats sums = Simd::offset_sums(weights[i], x[t].x + 4 * kHalf, x[t].bias[kHalf]);
+        p[i][t] = kHalf == 0 ? Simd::fma(rows[i].scale[0], sums, rows[i].offset)
+                             : Simd::fma(rows[i].scale[1], Simd::add(sums, Simd::all(-kSumOffset)),
+                                         p[i][t]);
+      }
+    }
   }
 
   // ---- Loads ----
@@ -175,13 +195,14 @@ struct Vectors {
 
   // ---- Activations, brought into the order of the kernels once for many rows ----
 
-  template <bool kLaneMajor>
+  // To every kCount-th of the operands.
+  template <bool kLaneMajor, int kCount>
   static MEMRA_HD void fill(const std::int8_t* q, const float* d, std::int64_t columns,
                             Operand* operands) {
     alignas(16) static constexpr std::int8_t kNone[16] = {};
     const std::int64_t groups = columns / nv::kGroupValues;
     for (std::int64_t begin = 0; begin < groups; begin += kGroups) {
-      Operand& to = operands[begin / kGroups];
+      Operand& to = operands[begin / kGroups * kCount];
       const std::int64_t count = groups - begin < kGroups ? groups - begin : kGroups;
       // The 16 bytes of a group that become words[...]: halves, or in lane-major order nibbles.
       for (std::int64_t piece = 0; piece < 2; ++piece) {
@@ -240,118 +261,127 @@ struct Vectors {
 // Room for the operands of all rows of activations at their widest.
 inline constexpr std::int64_t kPanelColumns = 8192 * kMaxTogether;
 
-template <class Simd>
+// A whole number of turns through the residues.
+template <class Simd, int kCount>
+inline constexpr std::int64_t kPanelSteps = kPanelColumns / Vectors<Simd>::kColumns / kCount /
+                                            Vectors<Simd>::kResidues* Vectors<Simd>::kResidues;
+
+// kCount rows of activations: their operands, step by step, and their sums.
+template <class Simd, int kCount>
 struct Panel {
   using V = Vectors<Simd>;
-  static constexpr std::int64_t kSteps = kPanelColumns / V::kColumns;
+  static constexpr std::int64_t kSteps = kPanelSteps<Simd, kCount>;
 
-  typename V::Operand operands[kSteps];
-  typename V::Accumulators acc[kMaxTogether];
-  std::int64_t steps;  // of each row of activations
+  typename V::Operand operands[kSteps * kCount];
+  typename V::Accumulators acc[kCount];
 };
 
-// Adds a step of rows [r, r + kAtOnce) to the sums of all rows of activations.
-template <bool kAll, int kAtOnce, class Simd, class Slab>
+// Adds a step of rows [r, r + kAtOnce) to the sums of all rows of activations, of which x holds the
+// operands of this step.
+template <bool kAll, int kAtOnce, int kCount, class Simd, class Slab>
 MEMRA_HD void add_step(const Slab& slab, std::int64_t row_block, std::int64_t r,
                        std::int64_t first_block, std::int64_t blocks, std::int64_t step,
-                       std::int64_t count, const typename Vectors<Simd>::Operand* operands,
-                       Panel<Simd>& panel) {
+                       const typename Vectors<Simd>::Operand* x, Panel<Simd, kCount>& panel) {
   using V = Vectors<Simd>;
-  typename V::Weights weights[kAtOnce];
+  typename V::Words rows[kAtOnce];
   for (int i = 0; i < kAtOnce; ++i) {
-    weights[i] = V::decode(
+    rows[i] = V::in_words(
         V::template load<kAll>(slab, row_block, r + i, first_block + step * V::kBlocks, blocks));
   }
-  for (std::int64_t t = 0; t < count; ++t) {
+  typename V::Floats p[kAtOnce][kCount];
+  V::template add_half<0>(rows, x, p);
+  V::template add_half<1>(rows, x, p);
+  for (int t = 0; t < kCount; ++t) {
     typename V::Floats* const acc = &panel.acc[t].lanes[step & (V::kResidues - 1)][r];
-    typename V::Floats next[kAtOnce];
-    for (int i = 0; i < kAtOnce; ++i)
-      next[i] = V::step(weights[i], operands[t * panel.steps], acc[i]);
-    // Lanes without a group keep what they hold.
-    for (int i = 0; i < kAtOnce; ++i)
-      acc[i] = kAll ? next[i] : Simd::choose_first(blocks * kBlockGroups, next[i], acc[i]);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const typename V::Floats next = Simd::fma(x[t].d, p[i][t], acc[i]);
+      // Lanes without a group keep what they hold.
+      acc[i] = kAll ? next : Simd::choose_first(blocks * kBlockGroups, next, acc[i]);
+    }
   }
 }
 
 // Whole steps of 8 rows.
-template <class Layout, bool kOne, class Simd, class Slab>
+template <class Layout, int kCount, class Simd, class Slab>
 [[gnu::noinline]] void add_steps(Slab slab, std::int64_t row_block, std::int64_t first_block,
-                                 std::int64_t steps, std::int64_t count, Panel<Simd>& panel) {
+                                 std::int64_t steps, Panel<Simd, kCount>& panel) {
   using V = Vectors<Simd>;
-  const std::int64_t known_count = kOne ? 1 : count;
   // As they lie in memory: V1 row by row, V2 in steps of all rows.
   if constexpr (kIsV1<Layout>) {
     for (std::int64_t r = 0; r < kRows; ++r) {
       for (std::int64_t step = 0; step < steps; ++step) {
-        add_step<true, 1>(slab, row_block, r, first_block, V::kBlocks, step, known_count,
-                          panel.operands + step, panel);
+        add_step<true, 1>(slab, row_block, r, first_block, V::kBlocks, step,
+                          panel.operands + step * kCount, panel);
       }
     }
   } else {
     for (std::int64_t step = 0; step < steps; ++step) {
+      const typename V::Operand* const x = panel.operands + step * kCount;
       // One row of activations may stay in registers.
-      const typename V::Operand x = panel.operands[step];
+      const typename V::Operand first = *x;
       for (std::int64_t r = 0; r < kRows; r += Simd::kRowsAtOnce) {
         add_step<true, Simd::kRowsAtOnce>(slab, row_block, r, first_block, V::kBlocks, step,
-                                          known_count, kOne ? &x : panel.operands + step, panel);
+                                          kCount == 1 ? &first : x, panel);
       }
     }
   }
 }
 
 // The end of rows that is no whole step.
-template <class Simd, class Slab>
+template <int kCount, class Simd, class Slab>
 [[gnu::noinline]] void add_rest(Slab slab, std::int64_t row_block, std::int64_t first_block,
-                                std::int64_t blocks, std::int64_t step, std::int64_t count,
-                                Panel<Simd>& panel) {
+                                std::int64_t blocks, std::int64_t step,
+                                Panel<Simd, kCount>& panel) {
   for (std::int64_t r = 0; r < kRows; r += Simd::kRowsAtOnce) {
-    add_step<false, Simd::kRowsAtOnce>(slab, row_block, r, first_block, blocks, step, count,
-                                       panel.operands + step, panel);
+    add_step<false, Simd::kRowsAtOnce>(slab, row_block, r, first_block, blocks, step,
+                                       panel.operands + step * kCount, panel);
   }
 }
 
-template <class Layout, class Simd, class Slab>
-MEMRA_HD void add_columns(const Slab& slab, std::int64_t row_block, std::int64_t begin,
-                          std::int64_t columns, std::int64_t count, Panel<Simd>& panel) {
+template <class Simd, class Layout, template <class> class Access, bool kLaneMajor, int kCount>
+void dots_of(const SlabRows& run, const DotsRow* x) {
   using V = Vectors<Simd>;
-  const std::int64_t first_block = begin / nv::kV1BlockValues;
-  const std::int64_t steps = columns / V::kColumns;
-  const std::int64_t rest = columns % V::kColumns / nv::kV1BlockValues;
-  // A count that is known is a loop less.
-  if (count == 1) {
-    add_steps<Layout, true>(slab, row_block, first_block, steps, count, panel);
-  } else {
-    add_steps<Layout, false>(slab, row_block, first_block, steps, count, panel);
-  }
-  if (rest == 0) return;
-  add_rest(slab, row_block, first_block, rest, steps, count, panel);
-}
-
-template <class Simd, class Layout, template <class> class Access, bool kLaneMajor>
-void dots(const SlabRows& run, const DotsRow* x, std::int64_t count) {
-  using V = Vectors<Simd>;
-  static_assert(Panel<Simd>::kSteps / kMaxTogether % V::kResidues == 0);
   const Access<Layout> slab{run.slab, run.rows, run.in};
-  Panel<Simd> panel;
+  Panel<Simd, kCount> panel;
   // A part begins with virtual lane 0.
-  panel.steps = Panel<Simd>::kSteps / count / V::kResidues * V::kResidues;
-  const std::int64_t part = panel.steps * V::kColumns;
+  constexpr std::int64_t kPart = kPanelSteps<Simd, kCount> * V::kColumns;
   for (std::int64_t r = 0; r < run.row_count; r += kRows) {
-    for (std::int64_t t = 0; t < count; ++t)
-      panel.acc[t].clear();
-    for (std::int64_t begin = 0; begin < run.in; begin += part) {
-      const std::int64_t columns = run.in - begin < part ? run.in - begin : part;
+    for (typename V::Accumulators& acc : panel.acc)
+      acc.clear();
+    for (std::int64_t begin = 0; begin < run.in; begin += kPart) {
+      const std::int64_t columns = run.in - begin < kPart ? run.in - begin : kPart;
       // The panel holds most rows whole, and is then filled once.
-      if (r == 0 || run.in > part) {
-        for (std::int64_t t = 0; t < count; ++t) {
-          V::template fill<kLaneMajor>(x[t].q + begin, x[t].d + begin / nv::kGroupValues, columns,
-                                       panel.operands + t * panel.steps);
+      if (r == 0 || run.in > kPart) {
+        for (int t = 0; t < kCount; ++t) {
+          V::template fill<kLaneMajor, kCount>(x[t].q + begin, x[t].d + begin / nv::kGroupValues,
+                                               columns, panel.operands + t);
         }
       }
-      add_columns<Layout>(slab, (run.row_begin + r) / kRows, begin, columns, count, panel);
+      const std::int64_t row_block = (run.row_begin + r) / kRows;
+      const std::int64_t first_block = begin / nv::kV1BlockValues;
+      const std::int64_t steps = columns / V::kColumns;
+      const std::int64_t rest = columns % V::kColumns / nv::kV1BlockValues;
+      add_steps<Layout>(slab, row_block, first_block, steps, panel);
+      if (rest != 0) add_rest(slab, row_block, first_block, rest, steps, panel);
     }
-    for (std::int64_t t = 0; t < count; ++t)
+    for (int t = 0; t < kCount; ++t)
       panel.acc[t].finish(x[t].dots + r);
+  }
+}
+
+// A count that is known lets the compiler keep more in registers.
+template <class Simd, class Layout, template <class> class Access, bool kLaneMajor>
+void dots(const SlabRows& run, const DotsRow* x, std::int64_t count) {
+  static_assert(kMaxTogether == 4);
+  switch (count) {
+    case 1:
+      return dots_of<Simd, Layout, Access, kLaneMajor, 1>(run, x);
+    case 2:
+      return dots_of<Simd, Layout, Access, kLaneMajor, 2>(run, x);
+    case 3:
+      return dots_of<Simd, Layout, Access, kLaneMajor, 3>(run, x);
+    default:
+      return dots_of<Simd, Layout, Access, kLaneMajor, 4>(run, x);
   }
 }
 

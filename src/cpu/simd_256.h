@@ -15,9 +15,6 @@ MEMRA_HD __m128i code_table() {
   return _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
 }
 
-// What decode_small_scales() leaves for others to multiply with.
-inline constexpr int kSmallScaleUnit = 256;
-
 MEMRA_HD __m128i load128(const void* p) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }
@@ -56,6 +53,7 @@ class Simd256 {
 
   static MEMRA_HD Ints zero_ints() { return _mm256_setzero_si256(); }
   static MEMRA_HD Floats zero() { return _mm256_setzero_ps(); }
+  static MEMRA_HD Floats all(float x) { return _mm256_set1_ps(x); }
   static MEMRA_HD Floats load_floats(const float* p) { return _mm256_load_ps(p); }
   static MEMRA_HD Ints load_ints(const void* p) { return load256(p); }
   static MEMRA_HD Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
@@ -109,7 +107,7 @@ class Simd256 {
   }
 
   // Read as f16 from (byte << 7), which is s * 2^-8; in the order of the lanes.
-  static MEMRA_HD void decode_small_scales(ScaleBytes scales, Floats (&scale)[2]) {
+  static MEMRA_HD void decode_scales(ScaleBytes scales, Floats (&scale)[2]) {
     // Each byte to the high half of a word; then down by one.
     const __m256i order =
         _mm256_setr_epi8(-1, 0, -1, 4, -1, 8, -1, 12, -1, 2, -1, 6, -1, 10, -1, 14,  //
