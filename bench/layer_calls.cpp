@@ -8,7 +8,6 @@ namespace memra::bench {
 namespace {
 
 constexpr uint32_t kInputSeed = 22;
-constexpr uint32_t kRouterSeed = 23;
 // What goes by before a slab is read again must not be in a cache.
 constexpr double kMinRepeatBytes = 300e6;
 
@@ -41,14 +40,11 @@ LayerCalls::LayerCalls(const LayerFixture& fixture, int64_t tokens)
 
   const Session& session = fixture_.session();
   ids_ = session.upload(ids);
-  Lcg router(kRouterSeed);
-  for (int64_t pair = 0; pair < shape_.n_pairs(); ++pair)
-    weight_values_.push_back((0.5F + router.unit()) / static_cast<float>(shape_.top_k));
+  weight_values_ = router_weights(shape_);
   weights_ = session.upload(weight_values_);
-  Lcg lcg(kInputSeed);
-  Bf16Bits x(static_cast<size_t>(tokens * shape_.hidden_size));
-  for (uint16_t& value : x)
-    value = to_bf16(2.0F * lcg.unit() - 1.0F);
+  Bf16Bits x;
+  for (const float value : uniform_inputs(tokens * shape_.hidden_size, kInputSeed))
+    x.push_back(to_bf16(value));
   x_ = session.upload(x);
   y_ = session.device_memory(x_.bytes());
   uint64_t bytes = 0;

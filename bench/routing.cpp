@@ -9,6 +9,7 @@ namespace memra::bench {
 namespace {
 
 constexpr uint32_t kSeed = 21;
+constexpr uint32_t kRouterSeed = 23;
 constexpr size_t kMinCalls = 4;
 constexpr size_t kMaxCalls = 64;
 
@@ -49,6 +50,14 @@ std::vector<int32_t> draw_experts(const Shape& shape, Lcg* lcg) {
     ids.insert(ids.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(top_k));
   }
   return ids;
+}
+
+std::vector<float> router_weights(const Shape& shape) {
+  Lcg lcg(kRouterSeed);
+  std::vector<float> weights(static_cast<size_t>(shape.n_pairs()));
+  for (float& weight : weights)
+    weight = (0.5F + lcg.unit()) / static_cast<float>(shape.top_k);
+  return weights;
 }
 
 std::vector<int32_t> distinct(const std::vector<int32_t>& ids) {

@@ -13,6 +13,9 @@ namespace memra::bench {
 // top_k distinct experts for each token, at random: [tokens * top_k].
 std::vector<int32_t> draw_experts(const Shape& shape, Lcg* lcg);
 
+// Router weights of all pairs, about 1 / top_k each.
+std::vector<float> router_weights(const Shape& shape);
+
 // The distinct ones among `ids`, in order of first appearance.
 std::vector<int32_t> distinct(const std::vector<int32_t>& ids);
 
