@@ -336,6 +336,8 @@ MEMRA_API memra_status memra_alloc(memra_engine* engine, uint64_t bytes, void** 
 /* Frees memory of memra_alloc (NULL is fine). All work that uses it must have finished. */
 MEMRA_API memra_status memra_free(memra_engine* engine, void* ptr);
 /* Stream-ordered: usable by work enqueued on `stream` after this call. Free with memra_free_async.
+ * An engine on a GPU has a pool of its own and keeps freed memory there, for later calls, until it is
+ * destroyed; no stream is made to wait for another one so that it may have that one's memory.
  * Under capture only where the device's memory pools allow it. */
 MEMRA_API memra_status memra_alloc_async(memra_engine* engine, uint64_t bytes, memra_stream stream,
                                          void** ptr);
