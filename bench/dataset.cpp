@@ -131,7 +131,10 @@ void DataSet::upload_tables(const WeightSource& weights) {
 
 void DataSet::make_inputs() {
   const int64_t n_pairs = shape_.n_pairs();
-  const std::vector<float> x = uniform_inputs(shape_.tokens * shape_.hidden_size, kInputSeed);
+  Lcg lcg(kInputSeed);
+  std::vector<float> x(static_cast<size_t>(shape_.tokens * shape_.hidden_size));
+  for (float& value : x)
+    value = 2.0F * lcg.unit() - 1.0F;
   const Memory device_x = session_.upload(x);
   input_ = make_quantized(session_, shape_.tokens, shape_.hidden_size);
   down_input_ = make_quantized(session_, n_pairs, shape_.intermediate_size);

@@ -1,19 +1,13 @@
 #include "layer_calls.h"
 
-#include <bit>
-
 #include "console.h"
+#include "inputs.h"
 
 namespace memra::bench {
 namespace {
 
-constexpr uint32_t kInputSeed = 22;
 // What goes by before a slab is read again must not be in a cache.
 constexpr double kMinRepeatBytes = 300e6;
-
-uint16_t to_bf16(float value) {
-  return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
-}
 
 }  // namespace
 
@@ -40,12 +34,9 @@ LayerCalls::LayerCalls(const LayerFixture& fixture, int64_t tokens)
 
   const Session& session = fixture_.session();
   ids_ = session.upload(ids);
-  weight_values_ = router_weights(shape_);
+  weight_values_ = random_router_weights(shape_);
   weights_ = session.upload(weight_values_);
-  Bf16Bits x;
-  for (const float value : uniform_inputs(tokens * shape_.hidden_size, kInputSeed))
-    x.push_back(to_bf16(value));
-  x_ = session.upload(x);
+  x_ = session.upload(random_bf16(tokens * shape_.hidden_size));
   y_ = session.device_memory(x_.bytes());
   uint64_t bytes = 0;
   check(memra_moe_workspace_size(fixture_.layer(), tokens, &bytes), "memra_moe_workspace_size");

@@ -1,6 +1,6 @@
 #include "layer_io.h"
 
-#include "routing.h"
+#include "inputs.h"
 
 namespace memra::bench {
 
@@ -11,7 +11,7 @@ LayerIo::LayerIo(const LayerFixture& fixture, int64_t tokens, const std::vector<
   Shape shape = fixture.shape();
   shape.tokens = tokens;
   ids_ = session.upload(std::vector<int32_t>(ids.begin(), ids.begin() + shape.n_pairs()));
-  weights_ = session.upload(router_weights(shape));
+  weights_ = session.upload(random_router_weights(shape));
   y_ = session.device_memory(static_cast<size_t>(tokens * shape.hidden_size) * sizeof(float));
   uint64_t bytes = 0;
   check(memra_moe_workspace_size(fixture.layer(), tokens, &bytes), "memra_moe_workspace_size");

@@ -1,6 +1,7 @@
 #include "routing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <unordered_set>
@@ -9,7 +10,6 @@ namespace memra::bench {
 namespace {
 
 constexpr uint32_t kSeed = 21;
-constexpr uint32_t kRouterSeed = 23;
 constexpr size_t kMinCalls = 4;
 constexpr size_t kMaxCalls = 64;
 
@@ -52,12 +52,21 @@ std::vector<int32_t> draw_experts(const Shape& shape, Lcg* lcg) {
   return ids;
 }
 
-std::vector<float> router_weights(const Shape& shape) {
-  Lcg lcg(kRouterSeed);
-  std::vector<float> weights(static_cast<size_t>(shape.n_pairs()));
-  for (float& weight : weights)
-    weight = (0.5F + lcg.unit()) / static_cast<float>(shape.top_k);
-  return weights;
+int32_t hashed_expert(uint64_t pair, int64_t n_experts, double skew) {
+  uint64_t hash = pair * 0x9E3779B97F4A7C15U;
+  hash ^= hash >> 29;
+  hash *= 0xBF58476D1CE4E5B9U;
+  hash ^= hash >> 32;
+  const double u = static_cast<double>(hash >> 11) * 0x1p-53;
+  const double expert = std::floor(std::pow(u, skew) * static_cast<double>(n_experts));
+  return static_cast<int32_t>(std::min(expert, static_cast<double>(n_experts - 1)));
+}
+
+std::vector<int32_t> hashed_experts(const Shape& shape, double skew, int64_t first_pair) {
+  std::vector<int32_t> ids;
+  for (int64_t pair = first_pair; pair < first_pair + shape.n_pairs(); ++pair)
+    ids.push_back(hashed_expert(static_cast<uint64_t>(pair), shape.n_experts, skew));
+  return ids;
 }
 
 std::vector<int32_t> distinct(const std::vector<int32_t>& ids) {

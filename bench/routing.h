@@ -13,8 +13,12 @@ namespace memra::bench {
 // top_k distinct experts for each token, at random: [tokens * top_k].
 std::vector<int32_t> draw_experts(const Shape& shape, Lcg* lcg);
 
-// Router weights of all pairs, about 1 / top_k each.
-std::vector<float> router_weights(const Shape& shape);
+// The expert of pair p in the routing that prefill is measured with: floor(u^skew * n_experts), u
+// in [0, 1) a hash of p. A skew of 1 is uniform, above 1 low experts get more. A token may have an
+// expert twice.
+int32_t hashed_expert(uint64_t pair, int64_t n_experts, double skew);
+// Of the shape's pairs, from a pair on.
+std::vector<int32_t> hashed_experts(const Shape& shape, double skew, int64_t first_pair = 0);
 
 // The distinct ones among `ids`, in order of first appearance.
 std::vector<int32_t> distinct(const std::vector<int32_t>& ids);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "console.h"
 #include "gguf.h"
@@ -111,14 +112,6 @@ Activation activation_of(const GgufMoeLayer& layer) {
 }
 
 }  // namespace
-
-std::vector<float> uniform_inputs(int64_t count, uint32_t seed) {
-  Lcg lcg(seed);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values)
-    value = 2.0F * lcg.unit() - 1.0F;
-  return values;
-}
 
 int64_t plane_rows(const Shape& shape, Plane plane) {
   return plane == kDown ? shape.hidden_size : shape.intermediate_size;

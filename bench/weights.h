@@ -6,7 +6,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "shape.h"
 
@@ -29,9 +28,6 @@ class Lcg {
   uint32_t next() { return x_ = x_ * 1664525U + 1013904223U; }
   uint32_t x_;
 };
-
-// Inputs in [-1, 1).
-std::vector<float> uniform_inputs(int64_t count, uint32_t seed);
 
 class WeightSource {
  public:

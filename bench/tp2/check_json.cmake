@@ -59,9 +59,14 @@ endif()
 if(COPIES)
   require_positive(overlap with_copies both_us median)
 endif()
-if(DEFINED MIN_OVERLAP AND overlap_median LESS MIN_OVERLAP)
-  message(FATAL_ERROR "overlap ${overlap_median} (${overlap_min} to ${overlap_max}) is below "
-                      "${MIN_OVERLAP}")
+if(DEFINED MIN_OVERLAP)
+  # Of the shortest times: the medians hold what else the machine did.
+  get(shortest overlap without_copies shortest_overlap)
+  message(STATUS "overlap ${overlap_median} (${overlap_min} to ${overlap_max}), of the shortest "
+                 "times ${shortest}")
+  if(shortest LESS MIN_OVERLAP)
+    message(FATAL_ERROR "overlap ${shortest} is below ${MIN_OVERLAP}")
+  endif()
 endif()
 if(DEFINED DETERMINISM)
   string(JSON n_cases LENGTH "${document}" determinism)

@@ -54,6 +54,10 @@ Together together(const std::vector<Round>& rounds, double Round::*both) {
       over(rounds, [&](const Round& r) { return overlap_of(r.alone[0], r.alone[1], r.*both); });
   result.over_slower =
       over(rounds, [&](const Round& r) { return r.*both / std::max(r.alone[0], r.alone[1]); });
+  const auto shortest = [&](auto value) { return over(rounds, value).min; };
+  result.shortest_overlap =
+      overlap_of(shortest([](const Round& r) { return r.alone[0]; }),
+                 shortest([](const Round& r) { return r.alone[1]; }), result.both_us.min);
   return result;
 }
 

@@ -23,6 +23,8 @@ struct Together {
   Summary both_us;
   Summary overlap;
   Summary over_slower;  // both / the slower rank alone
+  // Overlap of the shortest time of each: what else the machine did meanwhile is not in it.
+  double shortest_overlap = 0;
 };
 
 struct OverlapResult {

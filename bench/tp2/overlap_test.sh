@@ -15,7 +15,7 @@ json=$(mktemp)
 trap 'rm -f "$json"' EXIT
 
 for attempt in $(seq $attempts); do
-  "$program" 9 --backend cpu --threads 2 --experts 16 --hidden 1024 --intermediate 256 \
+  "$program" 15 --backend cpu --threads 2 --experts 16 --hidden 1024 --intermediate 256 \
     --tokens 43 --json "$json" || exit 1
   "$cmake" -DFILE="$json" -DMIN_OVERLAP=0.6 -P "$(dirname "$0")/check_json.cmake" && exit 0
   echo "attempt $attempt of $attempts missed"

@@ -1,13 +1,12 @@
 #include "tp2/rank.h"
 
-#include <algorithm>
-#include <cmath>
-
+#include "inputs.h"
 #include "routing.h"
 
 namespace memra::bench::tp2 {
 namespace {
 
+constexpr double kSkew = 1.35;  // low experts get more
 constexpr uint32_t kInputSeed = 31;
 constexpr uint32_t kActSeed = 41;
 
@@ -24,31 +23,16 @@ size_t float_bytes(int64_t count) {
 
 }  // namespace
 
-std::vector<int32_t> hashed_experts(const Shape& shape) {
-  std::vector<int32_t> ids(static_cast<size_t>(shape.n_pairs()));
-  for (size_t p = 0; p < ids.size(); ++p) {
-    uint64_t h = p * 0x9E3779B97F4A7C15U;
-    h ^= h >> 29;
-    h *= 0xBF58476D1CE4E5B9U;
-    h ^= h >> 32;
-    const double u = static_cast<double>(h >> 11) * 0x1p-53;
-    const auto expert =
-        static_cast<int64_t>(std::floor(std::pow(u, 1.35) * static_cast<double>(shape.n_experts)));
-    ids[p] = static_cast<int32_t>(std::min(expert, shape.n_experts - 1));
-  }
-  return ids;
-}
-
 Rank::Rank(const Session& session, const Options& options, int index)
     : session_(session),
       index_(index),
       shape_(options.shape),
       fixture_(session, options.shape, {}, bank_of(options)),
-      ids_(hashed_experts(options.shape)) {
+      ids_(hashed_experts(options.shape, kSkew)) {
   const int64_t n_pairs = shape_.n_pairs();
   const auto seed = static_cast<uint32_t>(index);
-  x_ = session.upload(uniform_inputs(shape_.tokens * shape_.hidden_size, kInputSeed + seed));
-  act_ = session.upload(uniform_inputs(n_pairs * shape_.intermediate_size, kActSeed + seed));
+  x_ = session.upload(random_floats(shape_.tokens * shape_.hidden_size, kInputSeed + seed));
+  act_ = session.upload(random_floats(n_pairs * shape_.intermediate_size, kActSeed + seed));
   const size_t box_bytes = float_bytes(options.copy_rows * shape_.hidden_size);
   outbox_ = session.device_memory(box_bytes);
   session.copy(outbox_.as(), x_.as(), box_bytes);

@@ -11,9 +11,6 @@
 
 namespace memra::bench::tp2 {
 
-// Expert of every pair, skewed to the low ones: u^1.35 with u hashed from the pair's number.
-std::vector<int32_t> hashed_experts(const Shape& shape);
-
 // What a layer reads.
 struct Inputs {
   void* x = nullptr;    // f32 [tokens, hidden_size]

@@ -31,10 +31,11 @@ std::string spans_text(const Iteration& iteration) {
 }
 
 void print_together(std::FILE* out, const char* name, const Together& together) {
-  std::fprintf(out, "%s: %s; / the slower alone %s; overlap %s\n", name,
+  std::fprintf(out, "%s: %s; / the slower alone %s; overlap %s, of the shortest times %.2f\n", name,
                with_range(together.both_us, "%.1f us (%.1f to %.1f)").c_str(),
                with_range(together.over_slower, "%.3f (%.3f to %.3f)").c_str(),
-               with_range(together.overlap, "%.2f (%.2f to %.2f)").c_str());
+               with_range(together.overlap, "%.2f (%.2f to %.2f)").c_str(),
+               together.shortest_overlap);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ json to_json(const Together& together) {
   return {{"both_us", to_json(together.both_us)},
           {"overlap", to_json(together.overlap)},
           {"over_slower", to_json(together.over_slower)},
+          {"shortest_overlap", together.shortest_overlap},
           {"class", classify(together)}};
 }
 
