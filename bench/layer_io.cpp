@@ -1,35 +1,44 @@
 #include "layer_io.h"
 
-#include "inputs.h"
-
 namespace memra::bench {
 
-LayerIo::LayerIo(const LayerFixture& fixture, int64_t tokens, const std::vector<int32_t>& ids,
-                 const void* x)
-    : fixture_(fixture), tokens_(tokens), x_(x) {
+LayerIo::LayerIo(const LayerFixture& fixture, const LayerInputs& inputs)
+    : fixture_(fixture),
+      tokens_(static_cast<int64_t>(inputs.weights.size()) / fixture.shape().top_k),
+      x_(inputs.x),
+      dtype_(inputs.dtype) {
   const Session& session = fixture.session();
-  Shape shape = fixture.shape();
-  shape.tokens = tokens;
-  ids_ = session.upload(std::vector<int32_t>(ids.begin(), ids.begin() + shape.n_pairs()));
-  weights_ = session.upload(random_router_weights(shape));
-  y_ = session.device_memory(static_cast<size_t>(tokens * shape.hidden_size) * sizeof(float));
+  ids_ = session.upload(inputs.ids);
+  weights_ = session.upload(inputs.weights);
+  y_ = session.device_memory(static_cast<size_t>(tokens_) * row_bytes());
   uint64_t bytes = 0;
-  check(memra_moe_workspace_size(fixture.layer(), tokens, &bytes), "memra_moe_workspace_size");
+  check(memra_moe_workspace_size(fixture.layer(), tokens_, &bytes), "memra_moe_workspace_size");
   workspace_ = session.device_memory(bytes);
 }
 
-void LayerIo::launch(memra_path path, int64_t first, int64_t count, memra_stream stream) const {
-  const Shape& shape = fixture_.shape();
+size_t LayerIo::row_bytes() const {
+  return static_cast<size_t>(fixture_.shape().hidden_size) * (dtype_ == MEMRA_F32 ? 4 : 2);
+}
+
+void* LayerIo::y_row(int64_t token) const {
+  return y_.as<std::byte>() + static_cast<size_t>(token) * row_bytes();
+}
+
+void LayerIo::launch(memra_path path, int64_t first, int64_t count) const {
+  if (count == 0) return;
+  const int64_t top_k = fixture_.shape().top_k;
   memra_moe_args args = MEMRA_MOE_ARGS_INIT;
   args.tokens = count;
-  args.x = static_cast<const float*>(x_) + first * shape.hidden_size;
-  args.y = y_.as<float>() + first * shape.hidden_size;
-  args.topk_ids = ids_.as<const int32_t>() + first * shape.top_k;
-  args.topk_weights = weights_.as<const float>() + first * shape.top_k;
+  args.x_dtype = dtype_;
+  args.y_dtype = dtype_;
+  args.x = static_cast<const std::byte*>(x_) + static_cast<size_t>(first) * row_bytes();
+  args.y = y_row(first);
+  args.topk_ids = ids_.as<const int32_t>() + first * top_k;
+  args.topk_weights = weights_.as<const float>() + first * top_k;
   args.workspace = workspace_.as();
   args.workspace_bytes = workspace_.bytes();
   args.path = path;
-  check(memra_moe(fixture_.layer(), &args, stream), "memra_moe");
+  check(memra_moe(fixture_.layer(), &args, fixture_.session().stream()), "memra_moe");
 }
 
 }  // namespace memra::bench

@@ -1,4 +1,4 @@
-// One call of a fixture's layer, f32 in and out.
+// Calls of a fixture's layer on given tokens.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,32 @@
 
 namespace memra::bench {
 
+struct LayerInputs {
+  std::vector<int32_t> ids;       // of all pairs, numbered over all ranks
+  std::vector<float> weights;     // likewise
+  const void* x = nullptr;        // device memory of the caller's, [tokens, hidden_size]
+  memra_dtype dtype = MEMRA_F32;  // of x and y
+};
+
 class LayerIo {
  public:
-  // x is device memory of the caller's, [tokens, hidden_size]; of the ids the first tokens' count.
-  LayerIo(const LayerFixture& fixture, int64_t tokens, const std::vector<int32_t>& ids,
-          const void* x);
+  LayerIo(const LayerFixture& fixture, const LayerInputs& inputs);
 
   int64_t tokens() const { return tokens_; }
   const Memory& y() const { return y_; }
+  void* y_row(int64_t token) const;
 
-  void launch(memra_path path) const { launch(path, 0, tokens_, fixture_.session().stream()); }
-  // Tokens [first, first + count). Calls follow one another: they share a workspace.
-  void launch(memra_path path, int64_t first, int64_t count, memra_stream stream) const;
+  void launch(memra_path path) const { launch(path, 0, tokens_); }
+  // Tokens [first, first + count), on the session's stream. None is fine.
+  void launch(memra_path path, int64_t first, int64_t count) const;
 
  private:
+  size_t row_bytes() const;
+
   const LayerFixture& fixture_;
   int64_t tokens_;
   const void* x_;
+  memra_dtype dtype_;
   Memory y_, ids_, weights_, workspace_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "inputs.h"
 #include "layer_io.h"
 
 namespace memra::bench::tp2 {
@@ -56,17 +57,22 @@ std::string DeterminismCase::verdict() const {
 std::vector<DeterminismCase> check_determinism(const Scenario& scenario) {
   const Rank& rank = scenario.rank(0);
   const LayerFixture& fixture = rank.fixture();
-  Shape rows_shape = fixture.shape();
-  rows_shape.tokens = std::min(rows_shape.tokens, fixture.properties().rows_max_tokens);
+  const auto io = [&](int64_t tokens) {
+    Shape shape = fixture.shape();
+    shape.tokens = tokens;
+    const auto first = rank.ids().begin();
+    return LayerIo(fixture, {.ids = {first, first + shape.n_pairs()},
+                             .weights = random_router_weights(shape),
+                             .x = rank.resident().x});
+  };
   std::vector<Work> works = {
       {"gate GEMM", {&rank.output(kGate)}, [&] { rank.multiply(kGate); }},
       {"chain",
        {&rank.output(kGate), &rank.output(kUp), &rank.output(kDown)},
        [&] { rank.chain(rank.resident(), nullptr); }},
   };
-  const void* x = rank.resident().x;
-  const LayerIo grouped(fixture, fixture.shape().tokens, rank.ids(), x);
-  const LayerIo rows(fixture, rows_shape.tokens, rank.ids(), x);
+  const LayerIo grouped = io(fixture.shape().tokens);
+  const LayerIo rows = io(std::min(fixture.shape().tokens, fixture.properties().rows_max_tokens));
   works.push_back({"layer, grouped", {&grouped.y()}, [&] { grouped.launch(MEMRA_PATH_GROUPED); }});
   works.push_back({"layer, rows", {&rows.y()}, [&] { rows.launch(MEMRA_PATH_ROWS); }});
 
