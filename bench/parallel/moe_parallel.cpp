@@ -9,6 +9,8 @@ namespace memra::bench::parallel {
 namespace {
 
 constexpr int64_t kExperts = 288;
+constexpr int kGpuLayers = 8;
+constexpr int kCpuLayers = 2;
 constexpr int64_t kGpuTokens = 4096;
 constexpr int64_t kCpuTokens = 43;
 
@@ -148,6 +150,7 @@ int run_rank(Options options, Group& group) {
   const SessionPtr session = open_session(options);
   if (options.shape.n_experts == 0)
     options.shape.n_experts = usual_experts(options, session->on_cpu());
+  if (options.layers == 0) options.layers = session->on_cpu() ? kCpuLayers : kGpuLayers;
   Results results;
   if (options.json_path == "-") results.out = stderr;
   results.options = &options;

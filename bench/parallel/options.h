@@ -26,7 +26,7 @@ struct Options {
   std::vector<memra_path> paths = {MEMRA_PATH_ROWS, MEMRA_PATH_GROUPED};
   memra_dtype dtype = MEMRA_F32;
   int micro_batches = 2;
-  int layers = 8;  // back to back, in one sample
+  int layers = 0;  // back to back, in one sample; 0: 8 (CPU: 2)
   Place place;
   Meeting meeting;
   TransportKind transport = TransportKind::kAuto;
