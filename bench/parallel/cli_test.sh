@@ -6,6 +6,7 @@ set -u
 
 program=$1
 cmake=$2
+ranks=$(dirname "$0")/../../tools/ranks
 out=$(mktemp)
 folder=$(mktemp -d)
 trap 'rm -rf "$out" "$folder"' EXIT
@@ -13,29 +14,16 @@ trap 'rm -rf "$out" "$folder"' EXIT
 . "$(dirname "$0")/../expect.sh"
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
 
-# expect_ranks N TEXT ARGUMENT...: N processes, all of which must end well; rank 0's output must
-# contain TEXT.
+# expect_ranks N STATUS TEXT ARGUMENT...: N processes that meet through files.
 expect_ranks() {
   n=$1
-  text=$2
-  shift 2
-  pids=
-  rank=$((n - 1))
-  while [ "$rank" -ge 0 ]; do
-    RANK=$rank WORLD_SIZE=$n "$program" "$@" >"$folder/out.$rank" 2>&1 &
-    pids="$pids $!"
-    rank=$((rank - 1))
-  done
-  for pid in $pids; do
-    wait "$pid" || {
-      fail "$n ranks, $*: one ended with status $?:"
-      cat "$folder"/out.*
-    }
-  done
-  grep -q -- "$text" "$folder/out.0" || {
-    fail "$n ranks, $*: no '$text' in:"
-    cat "$folder/out.0"
-  }
+  status=$2
+  wanted=$3
+  shift 3
+  of_a_rank=$program
+  program=$ranks
+  expect "$status" "$wanted" "$n" "$of_a_rank" "$@"
+  program=$of_a_rank
 }
 
 # expect_json CHECK=VALUE...: what the JSON holds.
@@ -90,15 +78,26 @@ small="3 --backend cpu --threads 1 --experts 8 --hidden 256 --intermediate 256 -
 {
   expect 1 "cannot write" $small --json /no/such/folder/file
   expect 0 "speed-up" $small
-  expect_ranks 2 "transport: host" $small --meet "file:$folder/meeting" --json "$folder/json"
+  expect_ranks 2 0 "transport: host" $small --json "$folder/json"
   expect_json -DRANKS=2 -DCASES=6 -DTOKENS=9
-  expect_ranks 3 "bf16 in and out" $small --meet "file:$folder/meeting" --dtype bf16 \
-    --micro-batches 3 --json "$folder/json"
+  expect_ranks 3 0 "bf16 in and out" $small --dtype bf16 --micro-batches 3 --json "$folder/json"
   expect_json -DRANKS=3 -DCASES=6 -DTOKENS=9
-  expect_ranks 2 "expert-a2a, grouped, t 43" 2 --backend cpu --threads 1 --experts 8 --hidden 256 \
-    --intermediate 256 --meet "tcp:127.0.0.1:$((20000 + $$ % 20000))" --scheme expert-a2a \
-    --path grouped --json "$folder/json"
+  expect_ranks 2 0 "expert-a2a, grouped, t 43" 2 --backend cpu --threads 1 --experts 8 \
+    --hidden 256 --intermediate 256 --scheme expert-a2a --path grouped --json "$folder/json"
   expect_json -DRANKS=2 -DCASES=1 -DTOKENS=43
+  # One fails, and the other does not wait for it.
+  expect_ranks 2 1 "another rank has failed" $small --json /no/such/folder/file
+
+  # As a shell loop would run them.
+  meeting=tcp:127.0.0.1:$((20000 + $$ % 20000))
+  RANK=1 WORLD_SIZE=2 "$program" $small --meet "$meeting" >"$folder/other" 2>&1 &
+  other=$!
+  export RANK=0 WORLD_SIZE=2
+  expect 0 "rank 1: CPU, 1 thread" $small --meet "$meeting"
+  wait $other || {
+    fail "rank 1 ended with status $?:"
+    cat "$folder/other"
+  }
 }
 
 finish

@@ -13,6 +13,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::microseconds kPoll{200};
+constexpr const char* kFailed = "failed";
 
 class FileGroup final : public Group {
  public:
@@ -29,8 +30,11 @@ class FileGroup final : public Group {
   }
 
   ~FileGroup() override {
-    if (is_failing()) return;
     std::error_code ignored;
+    if (is_failing()) {
+      std::ofstream(folder_ / kFailed).put('\n');
+      return;
+    }
     // The last messages may still be unread: rank 0 removes them once each has said that it has
     // read its own.
     try {
@@ -88,6 +92,7 @@ class FileGroup final : public Group {
     const Clock::time_point end = Clock::now() + timeout_;
     std::error_code ignored;
     while (!fs::exists(path, ignored)) {
+      if (fs::exists(folder_ / kFailed, ignored)) throw Failure("another rank has failed");
       if (Clock::now() > end) throw Failure("'" + path.string() + "' does not come");
       std::this_thread::sleep_for(kPoll);
     }
