@@ -1,27 +1,13 @@
 # cmake -DFILE=results.json -DROWS=n -DPARTS=part;... -P check_sweep_json.cmake
 # Parses what moe-rows-sweep wrote: so many rows, with positive figures, and the parts in each.
 cmake_minimum_required(VERSION 3.25)
+include("${CMAKE_CURRENT_LIST_DIR}/check_json.cmake")
 file(READ "${FILE}" document)
-
-# get(variable path...): fails where there is no such entry.
-macro(get variable)
-  string(JSON ${variable} GET "${document}" ${ARGN})
-endmacro()
-
-function(require_positive)
-  get(value ${ARGV})
-  if(NOT value GREATER 0)
-    message(FATAL_ERROR "${ARGV}: ${value} is not above 0")
-  endif()
-endfunction()
 
 get(backend device backend)
 get(version library version)
-string(JSON n_rows LENGTH "${document}" rows)
-if(NOT n_rows EQUAL ROWS)
-  message(FATAL_ERROR "${n_rows} rows instead of ${ROWS}")
-endif()
-math(EXPR last "${n_rows} - 1")
+require_length(${ROWS} rows)
+math(EXPR last "${ROWS} - 1")
 foreach(row RANGE ${last})
   foreach(key tokens unique_experts bytes repeat_bytes calls_in_rotation ratio stable_ratio)
     require_positive(rows ${row} ${key})

@@ -1,24 +1,13 @@
 # cmake -DFILE=results.json -DRANKS=n -DCASES=n -DTOKENS=n -P check_json.cmake
 # Parses what moe-parallel wrote, and checks that it is sound and holds what is asked for.
 cmake_minimum_required(VERSION 3.25)
+include("${CMAKE_CURRENT_LIST_DIR}/../check_json.cmake")
 file(READ "${FILE}" document)
-
-# get(variable path...): fails where there is no such entry.
-macro(get variable)
-  string(JSON ${variable} GET "${document}" ${ARGN})
-endmacro()
 
 function(require_equal wanted)
   get(value ${ARGN})
   if(NOT value STREQUAL wanted)
     message(FATAL_ERROR "${ARGN}: '${value}' instead of '${wanted}'")
-  endif()
-endfunction()
-
-function(require_length wanted)
-  string(JSON length LENGTH "${document}" ${ARGN})
-  if(NOT length EQUAL wanted)
-    message(FATAL_ERROR "${ARGN}: ${length} entries instead of ${wanted}")
   endif()
 endfunction()
 
@@ -34,10 +23,7 @@ foreach(i RANGE ${last})
   require_length(${RANKS} cases ${i} n_pairs)
   foreach(time one_device_us compute_us communication_us together_us)
     foreach(statistic median min max)
-      get(value cases ${i} ${time} ${statistic})
-      if(NOT value GREATER 0)
-        message(FATAL_ERROR "case ${i}, ${time}, ${statistic}: ${value} is not above 0")
-      endif()
+      require_positive(cases ${i} ${time} ${statistic})
     endforeach()
   endforeach()
   get(exposed cases ${i} exposed_us median)
