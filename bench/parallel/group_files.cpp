@@ -46,7 +46,8 @@ class FileGroup final : public Group {
           await(file("left", other));
         fs::remove_all(folder_, ignored);
       }
-    } catch (const std::exception&) {  // a rank has failed: what it left stays, and says so
+    } catch (const std::exception&) {
+      return;  // a rank has failed: what it left stays, and says so
     }
   }
 

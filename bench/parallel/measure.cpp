@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "inputs.h"
 
@@ -65,9 +66,8 @@ OneDevice measure_one_device(Group& group, const LayerFixture* whole, const Sess
   std::vector<double> us(static_cast<size_t>(sampling.iters));
   if (whole != nullptr) {
     const Memory x = call.upload_x(session, {0, call.shape.tokens});
-    std::vector<int64_t> tokens;
-    for (int64_t token = 0; token < call.shape.tokens; ++token)
-      tokens.push_back(token);
+    std::vector<int64_t> tokens(static_cast<size_t>(call.shape.tokens));
+    std::iota(tokens.begin(), tokens.end(), 0);
     const LayerIo io = call.io(*whole, tokens, x.as());
     session.fill(io.y(), 0xFF);
     io.launch(call.path);

@@ -73,6 +73,7 @@ bool has_grouped_path(const Session& session) {
 std::vector<Call> make_calls(const Options& options, const Session& session,
                              std::vector<std::string>* notes) {
   std::vector<Call> calls;
+  calls.reserve(options.paths.size());
   for (const memra_path path : options.paths) {
     if (path == MEMRA_PATH_GROUPED && !has_grouped_path(session)) {
       notes->push_back("the device has no grouped path");
@@ -103,6 +104,7 @@ std::vector<OneDevice> measure_one_device(Group& group, const Session& session,
   if (group.rank() == 0)
     whole = std::make_unique<LayerFixture>(make_fixture(session, options, calls, {}));
   std::vector<OneDevice> all;
+  all.reserve(calls.size());
   for (const Call& call : calls) {
     all.push_back(
         measure_one_device(group, whole.get(), session, call, {options.iters, options.layers}));

@@ -25,6 +25,7 @@ std::string fresh_folder() {
 // Runs each rank in a thread of its own; what a rank throws is a failure of the test.
 void run_ranks(int size, const std::string& where, const std::function<void(Group&)>& work) {
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
@@ -98,8 +99,10 @@ TEST(Group, MeetingsAreChecked) {
 
 class Variable {
  public:
-  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Variable() { unsetenv(name_); }
+  Variable(const char* name, const char* value) : name_(name) {
+    setenv(name, value, 1);  // NOLINT(concurrency-mt-unsafe): no other thread
+  }
+  ~Variable() { unsetenv(name_); }  // NOLINT(concurrency-mt-unsafe): no other thread
   Variable(const Variable&) = delete;
   Variable& operator=(const Variable&) = delete;
 
@@ -162,6 +165,7 @@ TEST(Split, EveryTokenReachesItsExpertsAndComesBack) {
   constexpr int kParts = 2;
   for (int part = 0; part < kParts; ++part) {
     std::vector<TokenPlan> plans;
+    plans.reserve(kRanks);
     for (int rank = 0; rank < kRanks; ++rank)
       plans.push_back(make_token_plan(shape, ids, kRanks, rank, kParts, part));
     for (int from = 0; from < kRanks; ++from) {
