@@ -1,6 +1,7 @@
 #include "cli.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <map>
 
@@ -19,15 +20,42 @@ const std::map<std::string, memra_backend> kBackends = {
 
 }  // namespace
 
-void add_engine_options(CLI::App* app, EngineChoice* engine) {
-  app->add_option("--backend", engine->backend, "auto, cuda or cpu (auto)")
+void add_backend_option(CLI::App* app, memra_backend* backend) {
+  app->add_option("--backend", *backend, "auto, cuda or cpu (auto)")
       ->transform(CLI::CheckedTransformer(kBackends, CLI::ignore_case).description(""));
+}
+
+CLI::Option* Variables::add(CLI::Option* option, const char* name) {
+  variables_.emplace_back(option, name);
+  return option->description(option->get_description() + ", " + name);
+}
+
+ParseResult Variables::read(const std::string& tool) const {
+  for (const auto& [option, name] : variables_) {
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no other thread yet
+    if (option->count() > 0 || value == nullptr) continue;
+    try {
+      option->add_result(std::string(value));
+      option->run_callback();
+    } catch (const CLI::ParseError& error) {
+      return usage_error(tool, std::string(name) + ": " + error.what());
+    }
+  }
+  return ParseResult::kRun;
+}
+
+void add_engine_options(CLI::App* app, EngineChoice* engine) {
+  add_backend_option(app, &engine->backend);
   app->add_option("--device", engine->device, "CUDA device (0)")->check(range(0, 1 << 20));
   app->add_option("--threads", engine->threads, "CPU threads (all)")->check(range(1, 1 << 30));
 }
 
 void add_information(CLI::App* app, const std::string& tool, bool* list) {
   app->add_flag("--list-models", *list, "print the models that --model knows");
+  add_version(app, tool);
+}
+
+void add_version(CLI::App* app, const std::string& tool) {
   app->set_version_flag("--version", [tool] { return tool_and_version(tool); });
 }
 

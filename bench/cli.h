@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "parse_result.h"
 #include "session.h"
@@ -13,10 +15,24 @@ namespace memra::bench {
 
 // --backend, --device and --threads.
 void add_engine_options(CLI::App* app, EngineChoice* engine);
+void add_backend_option(CLI::App* app, memra_backend* backend);
+
+// Options that a variable of the environment gives where the command line does not.
+class Variables {
+ public:
+  // Names the variable in the option's help, too.
+  CLI::Option* add(CLI::Option* option, const char* name);
+  // After parse(): kUsageError where a value is wrong, which names the variable; else kRun.
+  ParseResult read(const std::string& tool) const;
+
+ private:
+  std::vector<std::pair<CLI::Option*, const char*>> variables_;
+};
 
 // --list-models (into `list`, for list_models()) and --version.
 void add_information(CLI::App* app, const std::string& tool, bool* list);
 void list_models();
+void add_version(CLI::App* app, const std::string& tool);
 
 // The help names no ranges: a value outside is answered with its range.
 CLI::Validator range(int64_t low, int64_t high);

@@ -8,7 +8,8 @@ GroupedBanks::GroupedBanks(const Session& session, const Shape& shape, const Act
   std::vector<const void*> ptrs;
   std::vector<float> scales;
   for (int64_t bank = 0; bank < count; ++bank) {
-    fixtures_.push_back(std::make_unique<LayerFixture>(session, shape, activation, format));
+    fixtures_.push_back(
+        std::make_unique<LayerFixture>(session, shape, activation, LayerPart{.format = format}));
     for (const Plane plane : {kGate, kUp, kDown}) {
       for (int64_t expert = 0; expert < shape.n_experts; ++expert) {
         ptrs.push_back(fixtures_.back()->slab(plane, expert));

@@ -10,27 +10,11 @@ using Bits = std::vector<uint32_t>;
 
 constexpr int kNanByte = 0xFF;
 
-OutputCounts count(const Bits& output, const Bits& baseline) {
-  OutputCounts counts;
-  counts.outputs = output.size();
-  for (size_t i = 0; i < output.size(); ++i) {
-    const uint32_t magnitude = output[i] & 0x7FFFFFFFU;
-    counts.differing += output[i] != baseline[i] ? 1U : 0U;
-    counts.non_zero += magnitude != 0 ? 1U : 0U;
-    counts.nan += magnitude > 0x7F800000U ? 1U : 0U;
-  }
-  return counts;
-}
-
 uint64_t count_differing(const Bits& a, const Bits& b) {
   uint64_t differing = 0;
   for (size_t i = 0; i < a.size(); ++i)
     differing += a[i] != b[i] ? 1U : 0U;
   return differing;
-}
-
-bool is_degenerate(const OutputCounts& counts) {
-  return counts.outputs == 0 || counts.nan > 0 || 2 * counts.non_zero < counts.outputs;
 }
 
 // The outputs of each arm of a stage, in the order of `arms`.
@@ -55,7 +39,7 @@ class Runner {
 }  // namespace
 
 bool IdentityRow::is_vacuous() const {
-  return is_degenerate(clamped) || is_degenerate(unclamped) || 2 * saturated > clamped.outputs;
+  return clamped.is_degenerate() || unclamped.is_degenerate() || 2 * saturated > clamped.outputs;
 }
 
 bool Identity::any_differs() const {
@@ -94,7 +78,7 @@ Identity check_identity(const Session& session, const DataSet& data, const Launc
       if (arm.is_baseline) baseline = output;
       if (arm.is_baseline && arm.stage == Stage::kGateUp) data.requantize();
       (c == 0 ? identity.rows[row].clamped : identity.rows[row].unclamped) =
-          count(output, baseline);
+          count_outputs(output, baseline);
       ++row;
     }
     outputs[c] = std::move(gate_up);

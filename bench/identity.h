@@ -8,16 +8,9 @@
 #include "arms.h"
 #include "dataset.h"
 #include "launcher.h"
+#include "output_counts.h"
 
 namespace memra::bench {
-
-// What one run of an arm left behind, and how it compares with the stage's baseline.
-struct OutputCounts {
-  uint64_t outputs = 0;
-  uint64_t differing = 0;  // bits unlike the baseline's
-  uint64_t non_zero = 0;
-  uint64_t nan = 0;
-};
 
 struct IdentityRow {
   std::string_view arm;

@@ -32,12 +32,20 @@ json device_json(const Session& session) {
           {"dependent_launch", engine.dependent_launch != 0}};
 }
 
-void require_writable(const std::string& path) {
-  if (path.empty() || path == "-") return;
-  if (!std::ofstream(path, std::ios::app)) throw Failure("--json: cannot write '" + path + "'");
+namespace {
+
+Failure cannot_write(const char* option, const std::string& path) {
+  return Failure(std::string(option) + ": cannot write '" + path + "'");
 }
 
-void write_document(const json& document, const std::string& path) {
+}  // namespace
+
+void require_writable(const std::string& path, const char* option) {
+  if (path.empty() || path == "-") return;
+  if (!std::ofstream(path, std::ios::app)) throw cannot_write(option, path);
+}
+
+void write_document(const json& document, const std::string& path, const char* option) {
   // Paths and device names may hold any bytes: they must not make the dump fail.
   const std::string text = document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
   if (path == "-") {
@@ -47,7 +55,7 @@ void write_document(const json& document, const std::string& path) {
   std::ofstream file(path);
   file << text;
   file.close();
-  if (!file) throw Failure("--json: cannot write '" + path + "'");
+  if (!file) throw cannot_write(option, path);
 }
 
 }  // namespace memra::bench

@@ -19,12 +19,21 @@ int64_t usual_experts(const Shape& shape, bool on_cpu) {
 }
 
 LayerFixture::LayerFixture(const Session& session, const Shape& shape, const Activation& activation,
-                           memra_format format)
+                           const LayerPart& part)
     : session_(session),
       shape_(shape),
+      local_shape_(shape),
       activation_(activation),
-      format_(format),
+      part_(part),
       weights_(make_synthetic_weights(shape)) {
+  const auto rest = [](int64_t count, int64_t all, int64_t begin) {
+    return count > 0 ? count : all - begin;
+  };
+  local_shape_.intermediate_size =
+      rest(part.intermediate_count, shape.intermediate_size, part.intermediate_begin);
+  local_shape_.n_experts = rest(part.expert_count, shape.n_experts, part.expert_begin);
+  if (part.format != MEMRA_NVFP4_V2 && local_shape_.intermediate_size != shape.intermediate_size)
+    throw Failure("a part of the intermediate size needs V2");
   for (const Plane plane : {kGate, kUp, kDown})
     fill_bank(plane);
   session_.synchronize();
@@ -38,31 +47,55 @@ double LayerFixture::bank_bytes(const Shape& shape) {
   return sum;
 }
 
+memra_slice LayerFixture::slice(Plane plane) const {
+  memra_slice slice = {};
+  const int64_t begin = part_.intermediate_begin;
+  const int64_t count = local_shape_.intermediate_size;
+  if (plane == kDown) {
+    slice.column_begin = begin;
+    slice.column_count = count;
+  } else {
+    slice.row_begin = begin;
+    slice.row_count = count;
+  }
+  return slice;
+}
+
 void LayerFixture::fill_bank(Plane plane) {
-  const size_t bytes = slab_bytes(shape_, plane);
+  const size_t source_bytes = slab_bytes(shape_, plane);
+  const size_t bytes = slab_bytes(local_shape_, plane);
+  const int64_t n_experts = local_shape_.n_experts;
+  uint64_t bank_bytes = 0;
+  check(memra_bank_bytes(part_.format, plane_rows(local_shape_, plane),
+                         plane_columns(local_shape_, plane), n_experts, &strides_[plane],
+                         &bank_bytes),
+        "memra_bank_bytes");
+  banks_[plane] = session_.device_memory(bank_bytes);
+  if (part_.zero_banks) return session_.fill(banks_[plane], 0);
+
+  const Memory staging = session_.host_memory(source_bytes);
+  const Memory v1 = session_.device_memory(source_bytes);
   memra_repack_args repack = MEMRA_REPACK_ARGS_INIT;
   repack.rows = plane_rows(shape_, plane);
   repack.columns = plane_columns(shape_, plane);
   repack.n_experts = 1;
-  uint64_t bank_bytes = 0;
-  check(memra_bank_bytes(format_, repack.rows, repack.columns, shape_.n_experts, &strides_[plane],
-                         &bank_bytes),
-        "memra_bank_bytes");
-  banks_[plane] = session_.device_memory(bank_bytes);
-  const Memory staging = session_.host_memory(bytes);
-  const Memory v1 = session_.device_memory(bytes);
+  repack.slice = slice(plane);
   repack.src = v1.as();
-  const int64_t n_distinct = std::min(kDistinctSlabs, shape_.n_experts);
+  const int64_t n_distinct = std::min(kDistinctSlabs, n_experts);
   for (int64_t expert = 0; expert < n_distinct; ++expert) {
-    weights_->fill(plane, 0, expert, {staging.as<std::byte>(), bytes});
-    repack.dst = slab_bytes_at(plane, expert);
-    const bool is_v2 = format_ == MEMRA_NVFP4_V2;
-    session_.copy(is_v2 ? v1.as() : repack.dst, staging.as(), bytes);
-    if (is_v2)
+    // The same slab for an expert, whichever rank holds it.
+    const int64_t source = (part_.expert_begin + expert) % kDistinctSlabs;
+    weights_->fill(plane, 0, source, {staging.as<std::byte>(), source_bytes});
+    session_.copy(v1.as(), staging.as(), source_bytes);
+    if (part_.format == MEMRA_NVFP4_V2) {
+      repack.dst = slab_bytes_at(plane, expert);
       check(memra_repack_v2(session_.engine(), &repack, session_.stream()), "memra_repack_v2");
+    } else {
+      session_.copy(slab_bytes_at(plane, expert), v1.as(), bytes);
+    }
     session_.synchronize();
   }
-  for (int64_t expert = n_distinct; expert < shape_.n_experts; ++expert)
+  for (int64_t expert = n_distinct; expert < n_experts; ++expert)
     session_.copy(slab_bytes_at(plane, expert), slab(plane, expert % n_distinct), bytes);
 }
 
@@ -70,10 +103,10 @@ void LayerFixture::create_layer() {
   memra_bank banks[kPlanes];
   std::vector<float> scales[kPlanes];
   for (const Plane plane : {kGate, kUp, kDown}) {
-    for (int64_t e = 0; e < shape_.n_experts; ++e)
-      scales[plane].push_back(weights_->scale(plane, e));
+    for (int64_t e = 0; e < local_shape_.n_experts; ++e)
+      scales[plane].push_back(scale(plane, e));
     banks[plane] = MEMRA_BANK_INIT;
-    banks[plane].format = format_;
+    banks[plane].format = part_.format;
     banks[plane].base = banks_[plane].as();
     banks[plane].expert_stride = strides_[plane];
     banks[plane].expert_scales = scales[plane].data();
@@ -81,7 +114,9 @@ void LayerFixture::create_layer() {
   memra_moe_layer_desc desc = MEMRA_MOE_LAYER_DESC_INIT;
   desc.activation = activation_.kind;
   desc.hidden_size = shape_.hidden_size;
-  desc.intermediate_size = shape_.intermediate_size;
+  desc.intermediate_size = local_shape_.intermediate_size;
+  desc.local_expert_offset = part_.expert_begin;
+  desc.n_local_experts = local_shape_.n_experts;
   desc.n_experts = shape_.n_experts;
   desc.top_k = shape_.top_k;
   desc.max_tokens = shape_.tokens;

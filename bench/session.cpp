@@ -4,7 +4,8 @@ namespace memra::bench {
 
 void check(memra_status status, const char* call) {
   if (status == MEMRA_OK) return;
-  throw Failure(std::string(call) + ": " + memra_status_string(status) + ": " + memra_last_error());
+  throw Failure(std::string(call) + ": " + memra_status_string(status) + ": " + memra_last_error(),
+                status);
 }
 
 Session::Session(const EngineChoice& choice) {
@@ -14,7 +15,7 @@ Session::Session(const EngineChoice& choice) {
   options.cpu_threads = choice.threads;
   check(memra_engine_create(&options, &engine_), "memra_engine_create");
   try {
-    check(memra_engine_info(engine_, &properties_), "memra_engine_info");
+    refresh();
     check(memra_stream_create(engine_, &stream_), "memra_stream_create");
   } catch (...) {
     memra_engine_destroy(engine_);

@@ -14,7 +14,13 @@ namespace memra::bench {
 
 class Failure : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Failure(const std::string& text, memra_status status = MEMRA_ERROR_INTERNAL)
+      : std::runtime_error(text), status_(status) {}
+  // Of the library, where it is the library that failed.
+  memra_status status() const { return status_; }
+
+ private:
+  memra_status status_;
 };
 
 // Throws Failure with the library's own text.
@@ -73,6 +79,8 @@ class Session {
   memra_engine* engine() const { return engine_; }
   memra_stream stream() const { return stream_; }
   const memra_engine_properties& properties() const { return properties_; }
+  // Asks the engine anew: an engine made later may have changed what is told of peers.
+  void refresh() { check(memra_engine_info(engine_, &properties_), "memra_engine_info"); }
   bool on_cpu() const { return properties_.backend == MEMRA_BACKEND_CPU; }
 
   Memory device_memory(size_t bytes) const;

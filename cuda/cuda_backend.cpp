@@ -58,6 +58,8 @@ Status CudaBackend::create(const BackendConfig& config, std::shared_ptr<Backend>
   MEMRA_TRY(status);
   MEMRA_CUDA_TRY(cudaStreamCreateWithFlags(&made->upload_stream_, cudaStreamNonBlocking));
   MEMRA_TRY(made->exchanges_.create(made->upload_stream_));
+  MEMRA_TRY(made->make_pool());
+  Peers::of_process().add(*made);
   *backend = std::move(made);
   return MEMRA_OK;
 }
@@ -96,7 +98,50 @@ Status CudaBackend::load_kernels(bool dependent_launch) {
   return rows_load(device_);
 }
 
+Status CudaBackend::make_pool() {
+  int supported = 0;
+  MEMRA_CUDA_TRY(
+      cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device_.ordinal));
+  if (supported == 0) return MEMRA_OK;
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device_.ordinal;
+  MEMRA_CUDA_TRY(cudaMemPoolCreate(&pool_, &properties));
+  // Freed memory stays in the pool: by default every wait of the host gives it back to the system,
+  // and the next allocation takes a millisecond. And a stream is never made to wait for another one
+  // so that it may have that one's memory.
+  uint64_t keep = UINT64_MAX;
+  MEMRA_CUDA_TRY(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep));
+  int off = 0;
+  MEMRA_CUDA_TRY(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &off));
+  return MEMRA_OK;
+}
+
+bool CudaBackend::reach(PeerDevice& other) {
+  const auto& peer = static_cast<const CudaBackend&>(other);
+  const ContextGuard guard(*context_);
+  const RelaxedCapture relaxed(context_->driver());
+  int possible = 0;
+  if (!guard.ok() ||
+      cudaDeviceCanAccessPeer(&possible, device_.ordinal, peer.device_.ordinal) != cudaSuccess) {
+    return false;
+  }
+  if (possible == 0) return false;
+  // Already enabled, by the caller for one, is as good.
+  const cudaError_t enabled = cudaDeviceEnablePeerAccess(peer.device_.ordinal, 0);
+  if (enabled != cudaSuccess && enabled != cudaErrorPeerAccessAlreadyEnabled) return false;
+  if (peer.pool_ == nullptr) return true;
+  // Pools do not follow the context's access.
+  cudaMemAccessDesc access{};
+  access.location.type = cudaMemLocationTypeDevice;
+  access.location.id = device_.ordinal;
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  return cudaMemPoolSetAccess(peer.pool_, &access, 1) == cudaSuccess;
+}
+
 CudaBackend::~CudaBackend() {
+  Peers::of_process().remove(*this);
   shutdown();
   if (upload_stream_ == nullptr || !context_->intact()) return;
   const ContextGuard guard(*context_);
@@ -104,6 +149,8 @@ CudaBackend::~CudaBackend() {
   if (!guard.ok()) return;
   exchanges_.destroy(upload_stream_);
   cudaStreamDestroy(upload_stream_);
+  // What is still allocated from it lives on until it is freed.
+  if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
 }
 
 void CudaBackend::shutdown() {
@@ -133,6 +180,7 @@ void CudaBackend::describe(memra_engine_properties& properties) const {
   properties.dependent_launch = device_.dependent_launch ? 1 : 0;
   properties.l2_bytes = device_.l2_bytes;
   properties.memory_bytes = memory_bytes_;
+  properties.peer_devices = Peers::of_process().of(*this);
   copy_text(properties.device_name, name_);
   copy_text(properties.simd, "");
 }
@@ -163,7 +211,8 @@ Status CudaBackend::free(void* ptr) {
 
 Status CudaBackend::alloc_async(uint64_t bytes, memra_stream stream, void** ptr) {
   MEMRA_CUDA_ENTER();
-  MEMRA_CUDA_TRY(cudaMallocAsync(ptr, bytes, as_stream(stream)));
+  if (pool_ == nullptr) return fail(MEMRA_ERROR_UNSUPPORTED) << "the device has no memory pools";
+  MEMRA_CUDA_TRY(cudaMallocFromPoolAsync(ptr, bytes, pool_, as_stream(stream)));
   return MEMRA_OK;
 }
 
@@ -200,33 +249,12 @@ Status CudaBackend::memset_async(void* dst, int32_t value, uint64_t bytes, memra
   return MEMRA_OK;
 }
 
-// Without peer access a copy is staged through the host, at a tenth of the speed.
-void CudaBackend::enable_peer(CudaBackend& peer) {
-  const std::lock_guard lock(mutex_);
-  const int ordinal = peer.device_.ordinal;
-  if (std::find(peers_.begin(), peers_.end(), ordinal) != peers_.end()) return;
-  peers_.push_back(ordinal);
-  const RelaxedCapture relaxed(context_->driver());
-  const auto enable = [](const CudaBackend& from, const CudaBackend& to) {
-    const ContextGuard guard(*from.context_);
-    int possible = 0;
-    if (!guard.ok() || cudaDeviceCanAccessPeer(&possible, from.device_.ordinal,
-                                               to.device_.ordinal) != cudaSuccess) {
-      return;
-    }
-    // Already enabled, by the caller for one, is as good; where it fails the copy still works.
-    if (possible != 0) cudaDeviceEnablePeerAccess(to.device_.ordinal, 0);
-  };
-  enable(*this, peer);
-  enable(peer, *this);
-}
-
 Status CudaBackend::memcpy_from(Backend& src_backend, void* dst, const void* src, uint64_t bytes,
                                 memra_stream stream) {
-  auto& peer = static_cast<CudaBackend&>(src_backend);
+  const auto& peer = static_cast<CudaBackend&>(src_backend);
   if (peer.device_.ordinal == device_.ordinal) return memcpy_async(dst, src, bytes, stream);
-  enable_peer(peer);
   MEMRA_CUDA_ENTER();
+  // Straight where the devices reach each other, and otherwise staged, by CUDA.
   MEMRA_CUDA_TRY(cudaMemcpyPeerAsync(dst, device_.ordinal, src, peer.device_.ordinal, bytes,
                                      as_stream(stream)));
   return MEMRA_OK;

@@ -14,10 +14,11 @@
 #include "context.h"
 #include "device.h"
 #include "exchange.h"
+#include "peers.h"
 
 namespace memra::cuda {
 
-class CudaBackend final : public Backend {
+class CudaBackend final : public Backend, private PeerDevice {
  public:
   static Status create(const BackendConfig& config, std::shared_ptr<Backend>* backend);
   ~CudaBackend() override;
@@ -86,18 +87,21 @@ class CudaBackend final : public Backend {
   // INVALID_STATE where the stream is being captured, so that the capture itself survives.
   Status not_capturing(memra_stream stream) const;
   Status not_reset() const;
-  void enable_peer(CudaBackend& peer);
+  // Stream-ordered memory.
+  Status make_pool();
+  int ordinal() const override { return device_.ordinal; }
+  bool reach(PeerDevice& other) override;
 
   std::shared_ptr<Context> context_;
   Device device_;
   std::string name_;
   uint64_t memory_bytes_ = 0;
   cudaStream_t upload_stream_ = nullptr;
+  cudaMemPool_t pool_ = nullptr;  // null where the device has no pools
   Exchanges exchanges_;
 
   std::mutex mutex_;  // guards what follows
   std::vector<cudaStream_t> streams_;
-  std::vector<int> peers_;  // devices whose access has been set up, or tried
 };
 
 }  // namespace memra::cuda

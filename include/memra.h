@@ -312,9 +312,13 @@ typedef struct memra_engine_properties {
   char device_name[128];        /* GPU, or processor */
   char simd[64];                /* CPU code path in use, "" on CUDA */
   char fallback_reason[256];    /* why AUTO took the CPU, else "" */
+  uint64_t peer_devices;        /* bit d, d < 64: copies between this engine and one on CUDA device
+                                   d go straight from memory to memory (P2P); elsewhere CUDA stages
+                                   them through the host. Decided when the later of the two engines
+                                   is created; the own device's bit is set. 0 on the CPU */
 } memra_engine_properties;
 #define MEMRA_ENGINE_PROPERTIES_INIT \
-  { (uint32_t)sizeof(memra_engine_properties), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, {0} }
+  { (uint32_t)sizeof(memra_engine_properties), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, {0}, 0 }
 MEMRA_API memra_status memra_engine_info(const memra_engine* engine,
                                          memra_engine_properties* properties);
 
@@ -332,6 +336,8 @@ MEMRA_API memra_status memra_alloc(memra_engine* engine, uint64_t bytes, void** 
 /* Frees memory of memra_alloc (NULL is fine). All work that uses it must have finished. */
 MEMRA_API memra_status memra_free(memra_engine* engine, void* ptr);
 /* Stream-ordered: usable by work enqueued on `stream` after this call. Free with memra_free_async.
+ * An engine on a GPU has a pool of its own and keeps freed memory there, for later calls, until it is
+ * destroyed; no stream is made to wait for another one so that it may have that one's memory.
  * Under capture only where the device's memory pools allow it. */
 MEMRA_API memra_status memra_alloc_async(memra_engine* engine, uint64_t bytes, memra_stream stream,
                                          void** ptr);
@@ -348,7 +354,9 @@ MEMRA_API memra_status memra_memcpy(memra_engine* engine, void* dst, const void*
 MEMRA_API memra_status memra_memset(memra_engine* engine, void* dst, int32_t value, uint64_t bytes,
                                     memra_stream stream);
 /* Copies from src_engine's memory to dst_engine's, both CUDA or both CPU; ordered on `stream`, a
- * stream of dst_engine, and on nothing else. */
+ * stream of dst_engine, and on nothing else. Between two GPUs by P2P where the pair allows it, which
+ * is switched on when the later engine is created, and staged by CUDA otherwise: see peer_devices of
+ * memra_engine_info. */
 MEMRA_API memra_status memra_memcpy_engines(memra_engine* dst_engine, void* dst,
                                             memra_engine* src_engine, const void* src,
                                             uint64_t bytes, memra_stream stream);

@@ -66,6 +66,56 @@ TEST_F(CudaPeers, OfTwoDevices) {
   EXPECT_EQ(current, 0);
 }
 
+uint64_t peers_of(const Engine& engine) {
+  memra_engine_properties properties = MEMRA_ENGINE_PROPERTIES_INIT;
+  EXPECT_MEMRA(memra_engine_info(engine.get(), &properties));
+  return properties.peer_devices;
+}
+
+TEST_F(CudaPeers, OwnDeviceIsAPeer) {
+  const Engine engine = make_engine(0);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_NE(peers_of(engine) & 1U, 0U);
+}
+
+TEST_F(CudaPeers, SecondEngineDecidesHowCopiesGo) {
+  if (device_count() < 2) GTEST_SKIP() << "needs two CUDA devices";
+  int out = 0;
+  int in = 0;
+  ASSERT_CUDA(cudaDeviceCanAccessPeer(&out, 0, 1));
+  ASSERT_CUDA(cudaDeviceCanAccessPeer(&in, 1, 0));
+  const bool direct = out != 0 && in != 0;
+  const Engine first = make_engine(0);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(peers_of(first), 1U);
+  const Engine second = make_engine(1);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(peers_of(first), direct ? 3U : 1U);
+  EXPECT_EQ(peers_of(second), direct ? 3U : 2U);
+}
+
+// Memory pools have access rules of their own.
+TEST_F(CudaPeers, CopyStreamOrderedMemory) {
+  if (device_count() < 2) GTEST_SKIP() << "needs two CUDA devices";
+  constexpr uint64_t kBytes = 1 << 20;
+  const Engine engines[] = {make_engine(0), make_engine(1)};
+  void* memory[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_NE(engines[i], nullptr);
+    ASSERT_MEMRA(memra_alloc_async(engines[i].get(), kBytes, nullptr, &memory[i]));
+    EXPECT_MEMRA(memra_memset(engines[i].get(), memory[i], 40 + i, kBytes, nullptr));
+    EXPECT_MEMRA(memra_stream_synchronize(engines[i].get(), nullptr));
+  }
+  EXPECT_MEMRA(memra_memcpy_engines(engines[1].get(), memory[1], engines[0].get(), memory[0],
+                                    kBytes, nullptr));
+  std::vector<uint8_t> host(kBytes);
+  EXPECT_MEMRA(memra_memcpy(engines[1].get(), host.data(), memory[1], kBytes, nullptr));
+  EXPECT_MEMRA(memra_stream_synchronize(engines[1].get(), nullptr));
+  EXPECT_EQ(host, std::vector<uint8_t>(kBytes, 40));
+  for (int i = 0; i < 2; ++i)
+    EXPECT_MEMRA(memra_free_async(engines[i].get(), memory[i], nullptr));
+}
+
 TEST_F(CudaPeers, EventsOfTwoDevicesTakeNoTimes) {
   if (device_count() < 2) GTEST_SKIP() << "needs two CUDA devices";
   const Engine first = make_engine(0);
