@@ -50,7 +50,8 @@ in_record() {
 }
 
 expect 0 "--grouped-args" --help
-suite 1 "legal are build, test, probe, sweep, grouped, counters, memcheck, racecheck" --steps probes
+suite 1 "legal are build, test, probe, sweep, grouped, tp2, parallel, counters, memcheck, racecheck" \
+  --steps probes
 suite 1 "unknown option '--grouped'" --grouped x
 suite 0 "wrote .*example-1-c0ffee.md" --steps probe,sweep --probe-args "$probe" \
   --sweep-args "$sweep" --sweep-args "$sweep --tokens 2"

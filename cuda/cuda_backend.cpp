@@ -487,7 +487,7 @@ Status CudaBackend::gather_f16(const memra_moe_gather_f16_args& args, const Laun
 
 Status CudaBackend::grouped_gemm_workspace(int64_t rows, int64_t n_experts, uint64_t* bytes) const {
   if (!device_.grouped) return lacks("memra_moe_grouped_gemm");
-  *bytes = tile_list_size(rows, n_experts);
+  *bytes = tile_plans_size(rows, n_experts);
   return MEMRA_OK;
 }
 

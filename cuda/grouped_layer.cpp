@@ -54,9 +54,9 @@ class Layer {
   T* at(uint64_t offset) const {
     return reinterpret_cast<T*>(static_cast<std::byte*>(args_.workspace) + offset);
   }
-  TilePlan tiles() const {
-    return {at<TileList>(places_.tiles),
-            tile_units(device_, experts(), shape_.gate_format == shape_.up_format)};
+  TilePlans tiles() const {
+    return tile_plans(device_, experts(), shape_.gate_format == shape_.up_format,
+                      at<void>(places_.tiles));
   }
   ExpertRows experts() const {
     return {at<int32_t>(places_.n_active), at<int32_t>(places_.active),
@@ -88,7 +88,7 @@ class Layer {
     return route(device_, route_args, launch_);
   }
 
-  Status rewind() const { return rewind_tiles(device_, tiles().list, launch_); }
+  Status rewind() const { return rewind_tiles(device_, tiles(), launch_); }
 
   Status scatter() const {
     ScatterF16Args scatter_args;
@@ -107,7 +107,7 @@ class Layer {
   Status gate_up() const {
     GateUpProductArgs product{};
     product.rows = experts();
-    product.tiles = tiles();
+    product.tiles = tiles().gate_up;
     product.x = {at<uint16_t>(places_.z), at<float>(places_.zs), shape_.hidden_size};
     product.gate = plane(0);
     product.up = plane(1);
@@ -133,7 +133,7 @@ class Layer {
   Status down() const {
     PlaneProductArgs product{};
     product.rows = experts();
-    product.tiles = tiles();
+    product.tiles = tiles().plane;
     product.turn = 1;
     product.x = {at<uint16_t>(places_.act), at<float>(places_.zs), shape_.intermediate_size};
     product.plane.slabs = plane(2).slabs;

@@ -14,7 +14,7 @@ class MmaConsumer {
  public:
   __device__ __forceinline__ explicit MmaConsumer(const ProductParams& params) : params_(params) {}
 
-  const __device__ __forceinline__ TileEntry& tile(const SharedView& shared) const {
+  __device__ __forceinline__ auto tile(const SharedView& shared) const -> const TileEntry& {
     return entries<Shared>(shared)[0];
   }
 
@@ -111,7 +111,7 @@ __device__ __forceinline__ void run_mma_block(uint8_t* raw, const ProductParams&
   const SharedView shared{address, raw + (address - begin)};
   dependency_wait();
   dependency_release();
-  const TileSource<Fragments, kFused> source(params);
+  TileSource<Fragments, kFused> source(params);
   MmaConsumer<Shared, Fragments, Rows, kFused> consumer(params);
 #pragma unroll 1
   for (;;) {

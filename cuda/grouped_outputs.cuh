@@ -28,13 +28,6 @@ struct PackedSink {
   }
 };
 
-__device__ __forceinline__ int warpgroup() {
-  return thread_index_here() >> 7;
-}
-__device__ __forceinline__ void warpgroup_sync() {
-  named_sync(1 + warpgroup(), 128);
-}
-
 // Scales of a tile's rows: asked for before the product, in shared memory after it.
 template <class Shared>
 class RowScales {

@@ -21,6 +21,7 @@ struct ProductParams {
   int64_t n_experts;
   TileList* list;
   int32_t counter;  // of TileList::next
+  int32_t run;      // tiles of weight rows that follow one another over the same rows
   const uint16_t* z;
   const float* zs;
   int64_t rows;     // of z and zs

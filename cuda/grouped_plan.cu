@@ -1,4 +1,4 @@
-// The list of tiles from the CSR of routing: one block, a warp for each width.
+// The lists of tiles from the CSR of routing: a block for each, and in it a warp for each width.
 
 #include "grouped_products.h"
 #include "grouped_tiles.cuh"
@@ -65,12 +65,23 @@ __device__ __forceinline__ int32_t write_tiles(const ExpertRows& csr, RowTile* t
   return total;
 }
 
+struct List {
+  TileList* list;
+  int32_t max_units;
+  int32_t room;  // for tiles
+};
+struct Lists {
+  List of[2];
+};
+
 __global__ void __launch_bounds__(32 * kMaxTileUnits)
-    plan_tiles_kernel(const __grid_constant__ ExpertRows csr, TileList* list, int32_t room,
-                      int32_t max_units) {
+    plan_tiles_kernel(const __grid_constant__ ExpertRows csr, const __grid_constant__ Lists lists) {
+  TileList* const list = blockIdx.x == 0 ? lists.of[0].list : lists.of[1].list;
+  const int32_t max_units = blockIdx.x == 0 ? lists.of[0].max_units : lists.of[1].max_units;
+  const int32_t room = blockIdx.x == 0 ? lists.of[0].room : lists.of[1].room;
   __shared__ int32_t totals[kMaxTileUnits + 1];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int32_t units = max_units - warp;  // of this warp's tiles
+  const int32_t units = max_units - warp;  // of this warp's tiles; the last warps may have none
   dependency_wait();
   dependency_release();
   const int64_t given = *csr.n_active;
@@ -101,11 +112,16 @@ __global__ void __launch_bounds__(32 * kMaxTileUnits)
   }
 }
 
-__global__ void rewind_tiles_kernel(TileList* list) {
+__global__ void rewind_tiles_kernel(TileList* first, TileList* second) {
   dependency_wait();
   dependency_release();
-  for (int32_t& next : list->next)
-    next = 0;
+  for (int i = 0; i < 3; ++i)
+    first->next[i] = second->next[i] = 0;
+}
+
+List list_of(const ExpertRows& rows, const TilePlan& plan) {
+  const int64_t room = most_tiles(rows.rows, rows.n_experts, plan.max_units);
+  return {plan.list, plan.max_units, static_cast<int32_t>(room)};
 }
 
 }  // namespace
@@ -115,16 +131,17 @@ Status plan_tiles_load() {
   return load_kernel(plan_tiles_kernel);
 }
 
-Status rewind_tiles(const Device& device, TileList* list, const Launch& launch) {
-  return launch_kernel(device, launch, Grid{dim3(1), dim3(1)}, rewind_tiles_kernel, list);
+Status rewind_tiles(const Device& device, const TilePlans& plans, const Launch& launch) {
+  return launch_kernel(device, launch, Grid{dim3(1), dim3(1)}, rewind_tiles_kernel,
+                       plans.gate_up.list, plans.plane.list);
 }
 
-Status plan_tiles(const Device& device, const ExpertRows& rows, const TilePlan& plan,
+Status plan_tiles(const Device& device, const ExpertRows& rows, const TilePlans& plans,
                   const Launch& launch) {
-  const Grid grid{dim3(1), dim3(32u * static_cast<unsigned>(plan.max_units))};
-  const auto room = static_cast<int32_t>(most_tiles(rows.rows, rows.n_experts, plan.max_units));
-  return launch_kernel(device, launch, grid, plan_tiles_kernel, rows, plan.list, room,
-                       plan.max_units);
+  const Lists lists{{list_of(rows, plans.gate_up), list_of(rows, plans.plane)}};
+  const bool one = plans.gate_up.list == plans.plane.list;
+  const Grid grid{dim3(one ? 1 : 2), dim3(32 * kMaxTileUnits)};
+  return launch_kernel(device, launch, grid, plan_tiles_kernel, rows, lists);
 }
 
 }  // namespace memra::cuda

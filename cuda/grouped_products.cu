@@ -6,14 +6,12 @@
 #include <limits>
 
 #include "grouped_kernels.h"
+#include "grouped_layout.cuh"
 #include "grouped_params.cuh"
 #include "launch.h"
 
 namespace memra::cuda {
 namespace {
-
-// Up to so many rows to an expert on average, tiles are narrow.
-constexpr int64_t kNarrowRows = 24;
 
 template <class Kernel>
 struct Kernels;
@@ -85,13 +83,26 @@ ProductParams product_params(const ExpertRows& rows, const TilePlan& tiles, cons
   return params;
 }
 
-// As many blocks as run at once, or fewer where there are fewer tiles.
+// Tiles of weight rows that follow one another in a block, so that their rows of activations are
+// copied once: no more of them than leave every block a few runs.
+int64_t run_length(const Device& device, int64_t columns, int64_t row_tiles, int64_t tiles,
+                   int32_t slabs) {
+  constexpr int64_t kMostTiles = 4, kRunsOfBlock = 4;
+  if (n_slabs(columns) > slabs) return 1;
+  const int64_t fair = tiles * row_tiles / (kRunsOfBlock * device.n_multiprocessors);
+  return std::clamp<int64_t>(std::min(fair, row_tiles), 1, kMostTiles);
+}
+
+// As many blocks as run at once, or fewer where there are fewer runs.
 template <class Kernel, class Out>
-Status launch_product(const Device& device, const Kernel& k, const ProductParams& params,
-                      const Out& out, int64_t tile_outputs, const Launch& launch) {
-  const int64_t over = (params.outputs + tile_outputs - 1) / tile_outputs;
-  const int64_t tiles = most_tiles(params.rows, params.n_experts, k.max_units) * over;
-  const Grid grid{dim3(static_cast<unsigned>(std::min<int64_t>(tiles, device.n_multiprocessors))),
+Status launch_product(const Device& device, const Kernel& k, ProductParams params, const Out& out,
+                      int64_t tile_rows, const Launch& launch) {
+  const int64_t row_tiles = (params.outputs + tile_rows - 1) / tile_rows;
+  const int64_t tiles = most_tiles(params.rows, params.n_experts, k.max_units);
+  const int64_t run = run_length(device, params.columns, row_tiles, tiles, k.slabs);
+  params.run = static_cast<int32_t>(run);
+  const int64_t runs = tiles * ((row_tiles + run - 1) / run);
+  const Grid grid{dim3(static_cast<unsigned>(std::min<int64_t>(runs, device.n_multiprocessors))),
                   dim3(static_cast<unsigned>(k.threads)), k.shared_bytes};
   return launch_kernel(device, launch, grid, k.kernel, params, out);
 }
@@ -111,15 +122,18 @@ Status products_load(Device* device) {
   return plan_tiles_load();
 }
 
-int32_t tile_units(const Device& device, const ExpertRows& rows, bool one_format) {
-  if (!device.wgmma) return kMmaTileUnits;
-  const bool narrow = !one_format || rows.rows <= kNarrowRows * rows.n_experts;
-  return narrow ? kNarrowTileUnits : kMaxTileUnits;
+TilePlans tile_plans(const Device& device, const ExpertRows& rows, bool one_format, void* memory) {
+  auto* const list = static_cast<TileList*>(memory);
+  if (!device.wgmma) return {{list, kMmaTileUnits}, {list, kMmaTileUnits}};
+  if (!one_format || rows.rows <= kNarrowRows * rows.n_experts) {
+    return {{list, kNarrowTileUnits}, {list, kNarrowTileUnits}};
+  }
+  auto* const behind = static_cast<uint8_t*>(memory) + wide_list_bytes(rows.rows, rows.n_experts);
+  return {{list, kMaxTileUnits}, {reinterpret_cast<TileList*>(behind), kWidePlaneUnits}};
 }
 
-uint64_t tile_list_size(int64_t rows, int64_t n_experts) {
-  // The narrowest of all: a call with more rows never needs less.
-  return tile_list_bytes(rows, n_experts, kNarrowTileUnits);
+uint64_t tile_plans_size(int64_t rows, int64_t n_experts) {
+  return tile_plans_bytes(rows, n_experts);
 }
 
 Status gate_up_product(const Device& device, const GateUpProductArgs& args, const Launch& launch) {
@@ -152,7 +166,7 @@ Status plane_product(const Device& device, const PlaneProductArgs& args, const L
 }
 
 const char* plane_product_name(const Device& device, memra_format format) {
-  const int32_t units = device.wgmma ? kMaxTileUnits : kMmaTileUnits;
+  const int32_t units = device.wgmma ? kWidePlaneUnits : kMmaTileUnits;
   return find_kernel<GroupedPlaneKernel>(device, format, format, units).name;
 }
 

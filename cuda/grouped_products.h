@@ -36,19 +36,23 @@ struct Activations {
   int64_t columns;
 };
 
-// How wide the tiles of a list are, in eights of rows. A list serves all products over its rows.
-// Gate and up of different formats have narrow tiles alone.
-int32_t tile_units(const Device& device, const ExpertRows& rows, bool one_format = true);
-uint64_t tile_list_size(int64_t rows, int64_t n_experts);
+// A list of tiles of rows, at most so many eights of them wide.
 struct TilePlan {
   TileList* list;
   int32_t max_units;
 };
-Status plan_tiles(const Device& device, const ExpertRows& rows, const TilePlan& plan,
+// The lists of gate and up and of single planes over the same rows, which may be one and the same.
+// Gate and up of different formats have narrow tiles alone.
+struct TilePlans {
+  TilePlan gate_up, plane;
+};
+// They lie in `memory`, of tile_plans_size(), which rises with both.
+TilePlans tile_plans(const Device& device, const ExpertRows& rows, bool one_format, void* memory);
+uint64_t tile_plans_size(int64_t rows, int64_t n_experts);
+Status plan_tiles(const Device& device, const ExpertRows& rows, const TilePlans& plans,
                   const Launch& launch);
-
-// Lets the products over a list run once more.
-Status rewind_tiles(const Device& device, TileList* list, const Launch& launch);
+// Lets the products over them run once more.
+Status rewind_tiles(const Device& device, const TilePlans& plans, const Launch& launch);
 
 // Gate, up and the activation, in f16 and one exponent for each 64 of a row;
 // finish_activations() brings a row under one, and writes its zs.
@@ -82,7 +86,7 @@ Status finish_activations(const Device& device, const FinishActivationsArgs& arg
 struct PlaneProductArgs {
   ExpertRows rows;
   TilePlan tiles;
-  int32_t turn;  // 0, 1 or 2: which of the list's products this is
+  int32_t turn;  // 0, 1 or 2: which of its list's products this is
   Activations x;
   PlaneTables plane;
   memra_format format;

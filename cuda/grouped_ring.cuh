@@ -45,7 +45,7 @@ __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
 
 template <class Shared, class Fragments, bool kFused>
 __device__ __forceinline__ void produce(const ProductParams& params, const SharedView& shared) {
-  const TileSource<Fragments, kFused> source(params);
+  TileSource<Fragments, kFused> source(params);
   RingPlace<Shared::kTileQueue> queue(1);
   RingPlace<Shared::kSlabs> ring(1);
   const auto publish = [&] {
@@ -61,6 +61,10 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
   while (rows.units != 0) {
     // Warps copy weights of the next tile while they multiply this one.
     const TileRows following = publish();
+    if (!rows.loads) {
+      rows = following;
+      continue;
+    }
     const int64_t there = params.rows - rows.row;
     const int wanted = kTileUnit * rows.units;
     const auto bytes = static_cast<uint32_t>(there < wanted ? there : wanted) * kSlabRowBytes;
@@ -128,7 +132,7 @@ class Consumer {
         queue_(0) {}
 
   // Waits for the next tile.
-  const __device__ __forceinline__ TileEntry& tile(const SharedView& shared) const {
+  __device__ __forceinline__ auto tile(const SharedView& shared) const -> const TileEntry& {
     barrier_wait(Shared::entry_barrier(shared.address, queue_.place), queue_.parity);
     return entries<Shared>(shared)[queue_.place];
   }
@@ -153,7 +157,8 @@ class Consumer {
         asm volatile("mov.f32 %0, 0f00000000;" : "=f"(sums[set][i]));
     uint32_t a[2][2][2][4];  // word of the slab, set, step: a word is decoded while the other runs
     const uint32_t phase = (static_cast<uint32_t>(tile.row) & 7) * kSlabRowBytes;
-    uint32_t done = 0;  // barrier of the slab before, once there is one
+    const RingPlace<Shared::kSlabs> first = ring_;
+    uint32_t done = 0;  // barrier of the slab before, once there is one to be freed
 #pragma unroll 1
     for (int slab = 0; slab < slabs_; ++slab) {
       const int h = slab & 1;
@@ -162,7 +167,7 @@ class Consumer {
         copies_.copy(shared);
       }
       const uint32_t barrier = Shared::slab_barrier(shared.address, ring_.place);
-      barrier_wait(barrier, ring_.parity);
+      if (tile.loads) barrier_wait(barrier, ring_.parity);
       const SlabWeights weights =
           read_slab<Shared, Fragments>(shared, block_, h, h == 0 && slab + 1 == slabs_);
       const uint64_t b =
@@ -183,13 +188,14 @@ class Consumer {
         if (word == 0 && done != 0 && (thread_index_here() & 31) == 0)
           barrier_arrive(done + kEmptied);
       }
-      done = barrier;
+      if (tile.frees) done = barrier;
       ring_.advance();
       if (h == 1 || slab + 1 == slabs_)
         if (++block_ == Shared::kBlocks) block_ = 0;
     }
     wgmma_wait<0>();
-    if ((thread_index_here() & 31) == 0) barrier_arrive(done + kEmptied);
+    if (done != 0 && (thread_index_here() & 31) == 0) barrier_arrive(done + kEmptied);
+    if (!tile.frees) ring_ = first;  // the next tile reads the same slabs
   }
 
  private:
@@ -213,6 +219,8 @@ __device__ __forceinline__ void consume(Consumer& consumer, const SharedView& sh
   if constexpr (kUnits > 1) consume<kUnits - 1>(consumer, shared, tile);
 }
 
+inline constexpr uint32_t kStagger = 2000;
+
 template <class Shared, class Fragments, class Rows, bool kFused, class Tile>
 __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& params,
                                           const Tile& tile) {
@@ -224,6 +232,9 @@ __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& par
     if (threadIdx.x == kGroupedConsumers) produce<Shared, Fragments, kFused>(params, shared);
   } else {
     take_registers<232>();
+    // Apart by about an epilogue, one warpgroup multiplies while the other is in its own; they stay
+    // apart because they share the tensor cores evenly where both multiply.
+    if (warpgroup() != 0) wait_clocks(kStagger);
     Consumer<Shared, Fragments, Rows, kFused> consumer(shared, params);
     consume<Shared::kUnits>(consumer, shared, tile);
   }

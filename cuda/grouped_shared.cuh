@@ -27,11 +27,15 @@ struct TileEntry {
   int32_t expert;
   int32_t output;      // the first
   int32_t outputs[2];  // of the sets, at most kSetRows; multiples of 64
-  int32_t live;        // 0: no weights, and outputs of 0
+  uint32_t flags;
 };
+// Has weights; without, outputs are 0. Its activations are copied for it; they are not wanted any
+// more after it.
+inline constexpr uint32_t kTileLive = 1, kTileLoads = 2, kTileFrees = 4;
 
 // kUnits: the widest tile. kBlocks: blocks of weights on their way, kSlabs: slabs of activations.
-template <int kUnits_, int kBlocks_, int kSlabs_>
+// kStaged: outputs go through shared memory.
+template <int kUnits_, int kBlocks_, int kSlabs_, bool kStaged>
 struct GroupedShared {
   static constexpr int kUnits = kUnits_, kBlocks = kBlocks_, kSlabs = kSlabs_;
   static constexpr int kColumns = kTileUnit * kUnits;
@@ -47,7 +51,7 @@ struct GroupedShared {
   static constexpr int kBlockBytes = kGroupedConsumers / 32 * kWarpBytes;
   // Outputs of a warpgroup on their way out, 32 rows at a time.
   static constexpr int kStageRows = 32;
-  static constexpr int kStageBytes = kStageRows * 64 * 4;
+  static constexpr int kStageBytes = kStaged ? kStageRows * 64 * 4 : 0;
 
   static constexpr int kZ = 0;
   static constexpr int kWeights = kZ + kSlabs * kSlabBytes;
@@ -72,9 +76,11 @@ struct GroupedShared {
 };
 // On sm_90a. Full tiles are bound by the tensor cores, which want them wide. Where experts have few
 // rows, time is that of reading weights, and what is not needed for activations keeps more of them
-// on their way.
-using WideTiles = GroupedShared<kMaxTileUnits, 3, 8>;
-using NarrowTiles = GroupedShared<kNarrowTileUnits, 7, 12>;
+// on their way. Of one plane tiles are a little less wide, so that all slabs of 640 columns fit.
+using WideGateUp = GroupedShared<kMaxTileUnits, 3, 8, true>;
+using WidePlane = GroupedShared<kWidePlaneUnits, 3, 10, false>;
+using NarrowGateUp = GroupedShared<kNarrowTileUnits, 7, 12, true>;
+using NarrowPlane = GroupedShared<kNarrowTileUnits, 7, 12, false>;
 
 inline constexpr uint32_t kEmptied = 8;
 
@@ -82,7 +88,7 @@ inline constexpr uint32_t kEmptied = 8;
 struct TilePlace {
   int32_t row, count, units, expert, output;
   int32_t outputs;  // of the first set
-  bool live;
+  bool live, loads, frees;
 
   __device__ __forceinline__ explicit TilePlace(const TileEntry& entry)
       : row(entry.row),
@@ -91,7 +97,9 @@ struct TilePlace {
         expert(entry.expert),
         output(entry.output),
         outputs(entry.outputs[0]),
-        live(entry.live != 0) {}
+        live((entry.flags & kTileLive) != 0),
+        loads((entry.flags & kTileLoads) != 0),
+        frees((entry.flags & kTileFrees) != 0) {}
 };
 
 // The block's view of its shared memory.
@@ -103,6 +111,13 @@ struct SharedView {
 template <class Shared>
 __device__ __forceinline__ TileEntry* entries(const SharedView& shared) {
   return reinterpret_cast<TileEntry*>(shared.bytes + Shared::kQueue);
+}
+
+__device__ __forceinline__ int warpgroup() {
+  return thread_index_here() >> 7;
+}
+__device__ __forceinline__ void warpgroup_sync() {
+  named_sync(1 + warpgroup(), 128);
 }
 
 // First of a warp's 16 rows in each set. Where both halves of a set are there, they are the two
@@ -118,52 +133,69 @@ __device__ __forceinline__ int warp_row(int warp, int outputs) {
 
 struct TileRows {
   int32_t row, units;
+  bool loads;
 };
 
+// Hands out runs: neighbouring tiles of weight rows over the same rows of activations.
 template <class Fragments, bool kFused>
-struct TileSource {
-  const ProductParams& params;
-  int32_t row_tiles;  // tiles of weight rows over one tile of rows
-
-  __device__ __forceinline__ explicit TileSource(const ProductParams& p) : params(p) {
-    constexpr int kRows = kFused ? kSetRows : 2 * kSetRows;
-    row_tiles = static_cast<int32_t>((p.outputs + kRows - 1) / kRows);
-  }
+class TileSource {
+ public:
+  __device__ __forceinline__ explicit TileSource(const ProductParams& params)
+      : params_(params),
+        row_tiles_(static_cast<int32_t>((params.outputs + kTileRows - 1) / kTileRows)),
+        runs_((row_tiles_ + params.run - 1) / params.run) {}
 
   // Into shared memory at once: the producer has few registers.
-  __device__ __forceinline__ TileRows take(TileEntry* entry) const {
-    const int32_t index = atomicAdd(&params.list->next[params.counter], 1);
-    const int32_t tile = index / row_tiles;
-    if (tile >= params.list->n_tiles) {
+  __device__ __forceinline__ TileRows take(TileEntry* entry) {
+    const bool begins = next_ == end_;
+    if (begins && !take_run()) {
       entry->units = 0;
-      return {0, 0};
+      return {0, 0, false};
     }
-    const RowTile cut = reinterpret_cast<const RowTile*>(params.list + 1)[tile];
-    const int32_t output = (index - tile * row_tiles) * (kFused ? kSetRows : 2 * kSetRows);
-    entry->row = static_cast<int32_t>(cut.row());
-    entry->count = cut.count();
-    entry->units = cut.units();
-    entry->expert = cut.expert();
-    entry->output = output;
-    const bool listed = cut.expert() < params.n_experts;
+    entry->row = static_cast<int32_t>(rows_.row());
+    entry->count = rows_.count();
+    entry->units = rows_.units();
+    entry->expert = rows_.expert();
+    entry->output = next_ * kTileRows;
+    ++next_;
+    const bool listed = rows_.expert() < params_.n_experts;
     const bool first = take_set<0>(entry, listed), second = take_set<1>(entry, listed);
-    entry->live = first && second ? 1 : 0;
-    return {static_cast<int32_t>(cut.row()), cut.units()};
+    entry->flags = (first && second ? kTileLive : 0) | (begins ? kTileLoads : 0) |
+                   (next_ == end_ ? kTileFrees : 0);
+    return {static_cast<int32_t>(rows_.row()), rows_.units(), begins};
   }
 
  private:
+  static constexpr int kTileRows = kFused ? kSetRows : 2 * kSetRows;
+
+  __device__ __forceinline__ bool take_run() {
+    const int32_t index = atomicAdd(&params_.list->next[params_.counter], 1);
+    const int32_t tile = index / runs_;
+    if (tile >= params_.list->n_tiles) return false;
+    rows_ = reinterpret_cast<const RowTile*>(params_.list + 1)[tile];
+    next_ = (index - tile * runs_) * params_.run;
+    end_ = min(next_ + params_.run, row_tiles_);
+    return true;
+  }
+
   template <int kSet>
   __device__ __forceinline__ bool take_set(TileEntry* entry, bool listed) const {
     using Fragment = typename Fragments::template Of<kSet>;
     const int64_t first = entry->output + (kFused ? 0 : kSet * kSetRows);
-    const int64_t left = params.outputs - first;
+    const int64_t left = params_.outputs - first;
     entry->outputs[kSet] = static_cast<int32_t>(left < 0 ? 0 : left < kSetRows ? left : kSetRows);
     const auto* const slab = static_cast<const uint8_t*>(
-        listed ? params.planes[kFused ? kSet : 0].slabs[entry->expert] : nullptr);
-    entry->codes[kSet] = slab + Fragment::codes(params.columns, first);
-    entry->scales[kSet] = slab + Fragment::scales(params.outputs, params.columns, first);
+        listed ? params_.planes[kFused ? kSet : 0].slabs[entry->expert] : nullptr);
+    entry->codes[kSet] = slab + Fragment::codes(params_.columns, first);
+    entry->scales[kSet] = slab + Fragment::scales(params_.outputs, params_.columns, first);
     return slab != nullptr;
   }
+
+  const ProductParams& params_;
+  int32_t row_tiles_;  // tiles of weight rows
+  int32_t runs_;       // of them, over one tile of rows
+  RowTile rows_{0};
+  int32_t next_ = 0, end_ = 0;  // of the run
 };
 
 }  // namespace memra::cuda

@@ -15,6 +15,7 @@ namespace memra::cuda {
 // A tensor core takes rows by eights.
 inline constexpr int kTileUnit = 8;
 inline constexpr int kMaxTileUnits = 16;
+inline constexpr int kWidePlaneUnits = 15;
 inline constexpr int kNarrowTileUnits = 4;  // where experts have few rows
 // Rows of weights of each of a tile's two sets.
 inline constexpr int kSetRows = 128;
@@ -82,6 +83,22 @@ MEMRA_HD constexpr int64_t most_tiles(int64_t rows, int64_t n_experts, int32_t m
 }
 MEMRA_HD constexpr uint64_t tile_list_bytes(int64_t rows, int64_t n_experts, int32_t max_units) {
   return kTileListHead + static_cast<uint64_t>(most_tiles(rows, n_experts, max_units)) * 8;
+}
+
+// Up to so many rows to an expert on average, tiles are narrow, and one list serves all products.
+// Of wide tiles there are two lists.
+inline constexpr int64_t kNarrowRows = 24;
+MEMRA_HD constexpr uint64_t wide_list_bytes(int64_t rows, int64_t n_experts) {
+  const uint64_t bytes = tile_list_bytes(rows, n_experts, kMaxTileUnits);
+  return (bytes + kTileListHead - 1) / kTileListHead * kTileListHead;
+}
+// Whichever a call has: gate and up of two formats are narrow with any number of rows.
+MEMRA_HD constexpr uint64_t tile_plans_bytes(int64_t rows, int64_t n_experts) {
+  const uint64_t narrow = tile_list_bytes(rows, n_experts, kNarrowTileUnits);
+  if (rows <= kNarrowRows * n_experts) return narrow;
+  const uint64_t wide =
+      wide_list_bytes(rows, n_experts) + tile_list_bytes(rows, n_experts, kWidePlaneUnits);
+  return narrow > wide ? narrow : wide;
 }
 
 }  // namespace memra::cuda

@@ -55,7 +55,7 @@ class WarpWeights {
   __device__ __forceinline__ void open_set(const TileEntry& entry) {
     const LaneOffsets first = lane_offsets<Set<kSet>>(false);
     const int row = warp_row<kFused>(thread_index_here() >> 5, entry.outputs[kSet]);
-    const bool live = entry.live != 0 && row < entry.outputs[kSet];
+    const bool live = (entry.flags & kTileLive) != 0 && row < entry.outputs[kSet];
     live_ |= (live ? 1u : 0u) << kSet;
     codes_[kSet] = entry.codes[kSet] + Set<kSet>::codes(columns_, row) + first.codes;
     scales_[kSet] = entry.scales[kSet] + Set<kSet>::scale_rows(columns_, row) + first.scales;

@@ -5,22 +5,18 @@ namespace {
 
 template <class Shared, class Fragments>
 constexpr GroupedGateUpKernel entry(const char* name) {
-  return {Fragments::kFirstV2,
-          Fragments::kSecondV2,
-          Shared::kUnits,
-          kGroupedThreads,
-          Shared::kBytes,
-          name,
-          wgmma_gate_up<Shared, Fragments>};
+  return {
+      Fragments::kFirstV2, Fragments::kSecondV2, Shared::kUnits, Shared::kSlabs,
+      kGroupedThreads,     Shared::kBytes,       name,           wgmma_gate_up<Shared, Fragments>};
 }
 
 constexpr GroupedGateUpKernel kKernels[] = {
-    entry<WideTiles, SetsV2>("grouped_gate_up_wgmma_v2"),
-    entry<NarrowTiles, SetsV2>("grouped_gate_up_wgmma_v2_narrow"),
-    entry<WideTiles, SetsV1>("grouped_gate_up_wgmma_v1"),
-    entry<NarrowTiles, SetsV1>("grouped_gate_up_wgmma_v1_narrow"),
-    entry<NarrowTiles, SetsV1V2>("grouped_gate_up_wgmma_v1_v2"),
-    entry<NarrowTiles, SetsV2V1>("grouped_gate_up_wgmma_v2_v1"),
+    entry<WideGateUp, SetsV2>("grouped_gate_up_wgmma_v2"),
+    entry<NarrowGateUp, SetsV2>("grouped_gate_up_wgmma_v2_narrow"),
+    entry<WideGateUp, SetsV1>("grouped_gate_up_wgmma_v1"),
+    entry<NarrowGateUp, SetsV1>("grouped_gate_up_wgmma_v1_narrow"),
+    entry<NarrowGateUp, SetsV1V2>("grouped_gate_up_wgmma_v1_v2"),
+    entry<NarrowGateUp, SetsV2V1>("grouped_gate_up_wgmma_v2_v1"),
 };
 
 }  // namespace

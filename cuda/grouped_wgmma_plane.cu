@@ -5,20 +5,16 @@ namespace {
 
 template <class Shared, class Fragments>
 constexpr GroupedPlaneKernel entry(const char* name) {
-  return {Fragments::kFirstV2,
-          Fragments::kSecondV2,
-          Shared::kUnits,
-          kGroupedThreads,
-          Shared::kBytes,
-          name,
-          wgmma_plane<Shared, Fragments>};
+  return {
+      Fragments::kFirstV2, Fragments::kSecondV2, Shared::kUnits, Shared::kSlabs,
+      kGroupedThreads,     Shared::kBytes,       name,           wgmma_plane<Shared, Fragments>};
 }
 
 constexpr GroupedPlaneKernel kKernels[] = {
-    entry<WideTiles, SetsV2>("grouped_plane_wgmma_v2"),
-    entry<NarrowTiles, SetsV2>("grouped_plane_wgmma_v2_narrow"),
-    entry<WideTiles, SetsV1>("grouped_plane_wgmma_v1"),
-    entry<NarrowTiles, SetsV1>("grouped_plane_wgmma_v1_narrow"),
+    entry<WidePlane, SetsV2>("grouped_plane_wgmma_v2"),
+    entry<NarrowPlane, SetsV2>("grouped_plane_wgmma_v2_narrow"),
+    entry<WidePlane, SetsV1>("grouped_plane_wgmma_v1"),
+    entry<NarrowPlane, SetsV1>("grouped_plane_wgmma_v1_narrow"),
 };
 
 }  // namespace

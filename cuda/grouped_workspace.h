@@ -35,7 +35,7 @@ struct GroupedWorkspace {
     active = take(4 * e);
     offsets = take(4 * (e + 1));
     inverse = take(4 * n);
-    tiles = take(tile_list_bytes(pairs, experts, kNarrowTileUnits));
+    tiles = take(tile_plans_bytes(pairs, experts));
     zs = take(4 * n);
     exponents = take(n * (intermediate / 64));
     act = take(2 * n * intermediate);

@@ -23,7 +23,7 @@ namespace {
 // ---- Tiles
 
 TEST(GroupedTiles, CutsCoverRowsWithNeighbouringWidths) {
-  for (const int32_t max_units : {4, 8, 16}) {
+  for (const int32_t max_units : {4, 8, 15, 16}) {
     for (int32_t rows = 0; rows <= 3000; ++rows) {
       const TileCut cut = cut_rows(rows, max_units);
       int32_t next = 0, tiles = 0;
@@ -53,7 +53,7 @@ TEST(GroupedTiles, ListsHaveRoom) {
       count = static_cast<int32_t>(random() % 4 == 0 ? random() % 1000 : random() % 3);
       rows += count;
     }
-    for (const int32_t max_units : {4, 8, 16}) {
+    for (const int32_t max_units : {4, 8, 15, 16}) {
       int64_t tiles = 0;
       for (const int32_t count : counts)
         tiles += cut_rows(count, max_units).tiles;

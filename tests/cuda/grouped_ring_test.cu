@@ -16,31 +16,33 @@ struct Op {
 };
 
 // The list's end is one more tile, published and opened but never multiplied.
-std::vector<Op> producer(int tiles, int slabs) {
+std::vector<Op> producer(int tiles, int slabs, int run) {
   std::vector<Op> ops{{Op::kPublish, 0}};
   for (int tile = 0; tile < tiles; ++tile) {
     ops.push_back({Op::kPublish, tile + 1});
+    if (tile % run != 0) continue;
     for (int slab = 0; slab < slabs; ++slab)
-      ops.push_back({Op::kFill, tile * slabs + slab});
+      ops.push_back({Op::kFill, tile / run * slabs + slab});
   }
   return ops;
 }
 
 class Warp {
  public:
-  Warp(int tiles, int slabs, int blocks) : tiles_(tiles), blocks_((slabs + 1) / 2) {
+  Warp(int tiles, int slabs, int blocks, int run) : tiles_(tiles), blocks_((slabs + 1) / 2) {
     open();
     for (int i = 1; i < blocks; ++i)
       copy();
     for (int tile = 0; tile < tiles; ++tile) {
+      const bool frees = tile % run == run - 1 || tile == tiles - 1;
       ops.push_back({Op::kOpen, tile});
       for (int slab = 0; slab < slabs; ++slab) {
         if (slab % 2 == 0) copy();
-        const int all = tile * slabs + slab;
+        const int all = tile / run * slabs + slab;
         ops.push_back({Op::kTake, all});
-        if (slab > 0) ops.push_back({Op::kEmpty, all - 1});
+        if (frees && slab > 0) ops.push_back({Op::kEmpty, all - 1});
       }
-      ops.push_back({Op::kEmpty, tile * slabs + slabs - 1});
+      if (frees) ops.push_back({Op::kEmpty, tile / run * slabs + slabs - 1});
       ops.push_back({Op::kFinish, tile});
     }
   }
@@ -60,11 +62,12 @@ class Warp {
 };
 
 template <class Shared>
-void expect_no_deadlock() {
+void expect_no_deadlock(int run) {
   for (int slabs = 1; slabs <= 64; ++slabs) {
+    if (run > 1 && slabs > Shared::kSlabs) break;
     for (int tiles = 1; tiles <= 20; ++tiles) {
-      const std::vector<Op> makes = producer(tiles, slabs);
-      const std::vector<Op> takes = Warp(tiles, slabs, Shared::kBlocks).ops;
+      const std::vector<Op> makes = producer(tiles, slabs, run);
+      const std::vector<Op> takes = Warp(tiles, slabs, Shared::kBlocks, run).ops;
       int published = 0, filled = 0, emptied = 0, finished = 0;
       size_t made = 0, taken = 0;
       for (bool moved = true; moved;) {
@@ -96,14 +99,20 @@ void expect_no_deadlock() {
 }
 
 TEST(GroupedRing, NobodyWaitsForEver) {
-  expect_no_deadlock<WideTiles>();
-  expect_no_deadlock<NarrowTiles>();
+  for (int run = 1; run <= 4; ++run) {
+    expect_no_deadlock<WideGateUp>(run);
+    expect_no_deadlock<WidePlane>(run);
+    expect_no_deadlock<NarrowGateUp>(run);
+    expect_no_deadlock<NarrowPlane>(run);
+  }
 }
 
 TEST(GroupedRing, FitsABlock) {
   constexpr int kMost = 227 * 1024;  // of a block on sm_90
-  EXPECT_LE(WideTiles::kBytes, kMost);
-  EXPECT_LE(NarrowTiles::kBytes, kMost);
+  EXPECT_LE(WideGateUp::kBytes, kMost);
+  EXPECT_LE(WidePlane::kBytes, kMost);
+  EXPECT_LE(NarrowGateUp::kBytes, kMost);
+  EXPECT_LE(NarrowPlane::kBytes, kMost);
 }
 
 }  // namespace
