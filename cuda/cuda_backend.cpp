@@ -18,7 +18,8 @@
 namespace memra::cuda {
 namespace {
 
-// memra_moe takes the grouped path from here on: until both have been timed, where there is no other.
+// memra_moe takes the grouped path from here on: until both have been timed, where there is no
+// other.
 constexpr int64_t kGroupedMinTokens = MEMRA_ROWS_MAX_TOKENS + 1;
 
 cudaStream_t as_stream(memra_stream stream) {

@@ -39,6 +39,12 @@ MEMRA_HD constexpr int8_t part_exponent(int32_t exponent, uint32_t amax_bits) {
   return amax_bits == 0 ? kAnyExponent : static_cast<int8_t>(exponent);
 }
 
+// The scale of a row whose parts have met on an exponent.
+MEMRA_HD constexpr float row_scale(int32_t exponent) {
+  return exponent == kNotFinite ? numerics::bits_float(numerics::kCanonicalNan)
+                                : numerics::power_of_two(exponent);
+}
+
 #if defined(__CUDACC__)
 
 __device__ __forceinline__ uint32_t f16_pair(float low, float high) {

@@ -33,19 +33,13 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (row >= min(int64_t{p.rows.offsets[n_active]}, p.rows.rows)) return;
 
   const int slabs = static_cast<int>(n_slabs(p.columns));
-  const int8_t* const exponents = p.exponents + row * slabs;
+  int8_t* const exponents = p.exponents + row * slabs;
   int32_t largest = kAnyExponent;
   for (int slab = lane; slab < slabs; slab += 32)
     largest = max(largest, int32_t{exponents[slab]});
   largest = __reduce_max_sync(kAllLanes, largest);
-  if (lane == 0) {
-    p.zs[row] = largest == kNotFinite     ? numerics::bits_float(numerics::kCanonicalNan)
-                : largest == kAnyExponent ? 1.0f
-                                          : numerics::power_of_two(largest);
-  }
-  if (largest == kNotFinite) return;
 
-  for (int first = 0; first < slabs; first += 32) {
+  for (int first = 0; first < slabs && largest != kNotFinite; first += 32) {
     const int32_t mine = first + lane < slabs ? exponents[first + lane] : kAnyExponent;
     unsigned others = __ballot_sync(kAllLanes, mine != kAnyExponent && mine != largest);
     while (others != 0) {
@@ -61,6 +55,8 @@ __global__ void __launch_bounds__(32 * kWarps)
                           scale_pair(v.w, factor));
     }
   }
+  // The row's, for the product that follows. All lanes have read.
+  if (lane == 0) exponents[0] = largest == kAnyExponent ? 0 : static_cast<int8_t>(largest);
 }
 
 }  // namespace

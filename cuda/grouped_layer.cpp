@@ -108,7 +108,7 @@ class Layer {
     GateUpProductArgs product{};
     product.rows = experts();
     product.tiles = tiles().gate_up;
-    product.x = {at<uint16_t>(places_.z), at<float>(places_.zs), shape_.hidden_size};
+    product.x = {at<uint16_t>(places_.z), at<float>(places_.zs), nullptr, shape_.hidden_size};
     product.gate = plane(0);
     product.up = plane(1);
     product.gate_format = shape_.gate_format;
@@ -125,7 +125,7 @@ class Layer {
   Status finish() const {
     return finish_activations(device_,
                               {experts(), shape_.intermediate_size, at<uint16_t>(places_.act),
-                               at<int8_t>(places_.exponents), at<float>(places_.zs)},
+                               at<int8_t>(places_.exponents)},
                               launch_);
   }
 
@@ -135,7 +135,8 @@ class Layer {
     product.rows = experts();
     product.tiles = tiles().plane;
     product.turn = 1;
-    product.x = {at<uint16_t>(places_.act), at<float>(places_.zs), shape_.intermediate_size};
+    product.x = {at<uint16_t>(places_.act), nullptr, at<int8_t>(places_.exponents),
+                 shape_.intermediate_size};
     product.plane.slabs = plane(2).slabs;
     product.format = shape_.down_format;
     product.outputs = shape_.hidden_size;

@@ -34,7 +34,13 @@ class RowScales {
  public:
   __device__ __forceinline__ RowScales(const ProductParams& params, const TilePlace& tile) {
     const int i = thread_index_here() & 127;
-    scale_ = i < tile.count ? params.zs[tile.row + i] : 0.0f;
+    if (i >= tile.count) {
+      scale_ = 0.0f;
+    } else if (params.zs != nullptr) {
+      scale_ = params.zs[tile.row + i];
+    } else {
+      scale_ = row_scale(params.exponents[(tile.row + i) * params.exponent_stride]);
+    }
   }
   // All of the warpgroup's threads; the next sync shows them to each other.
   __device__ __forceinline__ void store(const SharedView& shared) const {
@@ -133,7 +139,6 @@ struct GateUpTile {
     const RowScales<Shared> scales(params, tile);
     float sums[2][kColumns / 2];
     consumer.template multiply<kColumns>(shared, tile, sums);
-    warpgroup_sync();
     scales.store(shared);
     // Of a half tile the second warpgroup has nothing.
     if (warpgroup() * 64 < tile.outputs) store_rows<0>(shared, tile, sums);

@@ -23,7 +23,9 @@ struct ProductParams {
   int32_t counter;  // of TileList::next
   int32_t run;      // tiles of weight rows that follow one another over the same rows
   const uint16_t* z;
-  const float* zs;
+  const float* zs;          // or null: the rows' scales are powers of two,
+  const int8_t* exponents;  // [rows], exponent_stride apart, or kNotFinite for NaN
+  int64_t exponent_stride;
   int64_t rows;     // of z and zs
   int64_t columns;  // of a slab
   int64_t outputs;  // rows of a slab

@@ -32,7 +32,8 @@ struct PlaneTables {
 
 struct Activations {
   const uint16_t* z;
-  const float* zs;
+  const float* zs;  // or null, for those of finish_activations() with these exponents
+  const int8_t* exponents;
   int64_t columns;
 };
 
@@ -55,7 +56,7 @@ Status plan_tiles(const Device& device, const ExpertRows& rows, const TilePlans&
 Status rewind_tiles(const Device& device, const TilePlans& plans, const Launch& launch);
 
 // Gate, up and the activation, in f16 and one exponent for each 64 of a row;
-// finish_activations() brings a row under one, and writes its zs.
+// finish_activations() brings a row under one.
 struct GateUpProductArgs {
   ExpertRows rows;
   TilePlan tiles;
@@ -75,8 +76,7 @@ struct FinishActivationsArgs {
   ExpertRows rows;
   int64_t columns;
   uint16_t* act;
-  const int8_t* exponents;
-  float* zs;
+  int8_t* exponents;
 };
 Status finish_activations_load();
 Status finish_activations(const Device& device, const FinishActivationsArgs& args,

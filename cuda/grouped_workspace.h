@@ -20,7 +20,7 @@ struct GroupedWorkspace {
   uint64_t order = 0, route = 0;  // until the tokens' activations are there
   uint64_t z = 0;                 // f16 [n_pairs, hidden], until gate and up are done
   uint64_t packed = 0;            // u32 [n_pairs, hidden / 2]
-  uint64_t zs = 0;                // f32 [n_pairs], of z and then of act
+  uint64_t zs = 0;                // f32 [n_pairs], of z
   uint64_t act = 0;               // f16 [n_pairs, intermediate]
   uint64_t exponents = 0;         // int8 [n_pairs, intermediate / 64]
   uint64_t bytes = 0;

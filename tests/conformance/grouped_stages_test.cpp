@@ -145,8 +145,8 @@ class GroupedStages : public GroupedOnly<Gather> {
     args.out = out.as<float>();
     if (!gemm.scales.empty()) args.scales = scale_table.buffer().as<float>();
     if (!gemm.bias.empty()) args.bias = bias_table.buffer().as<const float*>();
-    require(memra_moe_grouped_gemm_workspace_size(engine().get(), args.rows, n,
-                                                  &args.workspace_bytes));
+    require(
+        memra_moe_grouped_gemm_workspace_size(engine().get(), args.rows, n, &args.workspace_bytes));
     const Buffer workspace(engine(), static_cast<std::int64_t>(args.workspace_bytes));
     args.workspace = workspace.data();
     require(memra_moe_grouped_gemm(engine().get(), &args, engine().stream()));
