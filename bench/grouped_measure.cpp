@@ -96,6 +96,7 @@ void count_pairs(const std::vector<int32_t>& ids, GroupedRow* row) {
   for (const int32_t id : ids)
     ++by_expert[id];
   std::vector<int64_t> counts;
+  counts.reserve(by_expert.size());
   for (const auto& [expert, count] : by_expert)
     counts.push_back(count);
   std::sort(counts.begin(), counts.end());
@@ -115,6 +116,7 @@ void time_arms(const Session& session, std::vector<Arm> arms, const GroupedOptio
     replays.push_back(record_for(session, arm.rotation, settings.min_sample_us, arm.enqueue));
   }
   std::vector<TimedReplay> timed;
+  timed.reserve(arms.size());
   for (size_t i = 0; i < arms.size(); ++i)
     timed.push_back({&replays[i], arms[i].prepare});
   for (const Regime regime : options.regimes) {

@@ -63,7 +63,7 @@ inline constexpr int64_t kMaxGraphLaunches = 1024;
 
 // As `record`, with launches for about min_us.
 template <typename Enqueue>
-Replay record_for(const Session& session, int64_t rotation, double min_us, Enqueue enqueue) {
+Replay record_for(const Session& session, int64_t rotation, double min_us, const Enqueue& enqueue) {
   Replay once = record(session, rotation, 1, enqueue);
   once.enqueue(session);  // warms up
   const double us = Stopwatch(session).time_us([&] { once.enqueue(session); });

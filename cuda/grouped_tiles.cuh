@@ -92,13 +92,15 @@ MEMRA_HD constexpr uint64_t wide_list_bytes(int64_t rows, int64_t n_experts) {
   const uint64_t bytes = tile_list_bytes(rows, n_experts, kMaxTileUnits);
   return (bytes + kTileListHead - 1) / kTileListHead * kTileListHead;
 }
-// Whichever a call has: gate and up of two formats are narrow with any number of rows.
+// Whichever a call has, and rising with both: gate and up of two formats are narrow with any number
+// of rows, and with fewer experts tiles may be wide.
 MEMRA_HD constexpr uint64_t tile_plans_bytes(int64_t rows, int64_t n_experts) {
   const uint64_t narrow = tile_list_bytes(rows, n_experts, kNarrowTileUnits);
-  if (rows <= kNarrowRows * n_experts) return narrow;
+  const int64_t most = rows > 0 ? (rows - 1) / kNarrowRows : 0;
+  const int64_t experts = n_experts < most ? n_experts : most;
   const uint64_t wide =
-      wide_list_bytes(rows, n_experts) + tile_list_bytes(rows, n_experts, kWidePlaneUnits);
-  return narrow > wide ? narrow : wide;
+      wide_list_bytes(rows, experts) + tile_list_bytes(rows, experts, kWidePlaneUnits);
+  return experts == 0 || narrow > wide ? narrow : wide;
 }
 
 }  // namespace memra::cuda

@@ -70,6 +70,7 @@ double overlap_of(double a, double b, double both) {
 OverlapResult measure_overlap(const Scenario& scenario) {
   run_round(scenario);  // warms up
   std::vector<Round> rounds;
+  rounds.reserve(static_cast<size_t>(scenario.options().iters));
   for (int i = 0; i < scenario.options().iters; ++i)
     rounds.push_back(run_round(scenario));
   OverlapResult result;

@@ -25,6 +25,7 @@ PeerCopy measure_peer_copy(const Ranks& ranks) {
   const Stopwatch stopwatch(target);
   stopwatch.time_us(copy);
   std::vector<double> us;
+  us.reserve(kSamples);
   for (int i = 0; i < kSamples; ++i)
     us.push_back(stopwatch.time_us(copy));
   return {static_cast<double>(kBytes), summarize(std::move(us))};

@@ -10,6 +10,7 @@
 
 #include "grouped_activation.cuh"
 #include "grouped_fragment.cuh"
+#include "grouped_kernels.h"
 #include "grouped_layout.cuh"
 #include "grouped_pairs.cuh"
 #include "grouped_tiles.cuh"
@@ -58,6 +59,23 @@ TEST(GroupedTiles, ListsHaveRoom) {
       for (const int32_t count : counts)
         tiles += cut_rows(count, max_units).tiles;
       ASSERT_LE(tiles, most_tiles(rows, experts, max_units));
+    }
+  }
+}
+
+TEST(GroupedTiles, PlansHaveRoomAndRise) {
+  for (int64_t rows = 1; rows < 20000; rows += 1 + rows / 40) {
+    uint64_t last = 0;
+    for (int64_t experts = 1; experts < 2000; experts += 1 + experts / 40) {
+      const uint64_t bytes = tile_plans_bytes(rows, experts);
+      ASSERT_GE(bytes, last) << rows << " rows of " << experts << " experts";
+      last = bytes;
+      ASSERT_GE(tile_plans_bytes(rows + 1, experts), bytes) << rows << ", " << experts;
+      ASSERT_GE(bytes, tile_list_bytes(rows, experts, kNarrowTileUnits));
+      ASSERT_GE(bytes, tile_list_bytes(rows, experts, kMmaTileUnits));
+      if (rows <= kNarrowRows * experts) continue;
+      ASSERT_GE(bytes,
+                wide_list_bytes(rows, experts) + tile_list_bytes(rows, experts, kWidePlaneUnits));
     }
   }
 }
