@@ -29,6 +29,7 @@ TEST(HashedExperts, AreTheReferenceRouting) {
     ++by_expert[id];
   }
   std::vector<int64_t> counts;
+  counts.reserve(by_expert.size());
   for (const auto& [id, count] : by_expert)
     counts.push_back(count);
   std::sort(counts.begin(), counts.end());
@@ -210,9 +211,9 @@ TEST(Bars, SayByHowMuch) {
                                   even_row("reference", 4096, MEMRA_NVFP4_V2, 1000),
                                   even_row("uniform-128", 8192, MEMRA_NVFP4_V2, 900),
                                   even_row("uniform-256", 4096, MEMRA_NVFP4_V2, 900)};
-  rows[0].accuracy.emplace();
-  rows[0].accuracy->planes[kUp].relative_l2 = 4e-4;
-  rows[0].accuracy->layer.relative_l2 = 2e-3;
+  auto& accuracy = rows[0].accuracy.emplace();
+  accuracy.planes[kUp].relative_l2 = 4e-4;
+  accuracy.layer.relative_l2 = 2e-3;
   Valley valley;
   valley.points.resize(2);
   valley.points[1].fall = 0.08;
@@ -222,19 +223,19 @@ TEST(Bars, SayByHowMuch) {
 
   // 6e11 operations in a millisecond.
   const Bar& gate_up = bar_named(bars, "gate and up (reference", "burst");
-  EXPECT_NEAR(*gate_up.measured, 600, 1e-9);
+  EXPECT_NEAR(gate_up.measured.value_or(0), 600, 1e-9);
   EXPECT_EQ(gate_up.verdict(), "met by 0.0 %, aim missed by 11.8 %");
   const Bar& down = bar_named(bars, "down: dense / memra", "sustained");
   EXPECT_EQ(down.verdict(), "met by 25.0 %, aim met by 11.1 %");
   const Bar& few = bar_named(bars, "products in the layer (reference, 64", "burst");
-  EXPECT_NEAR(*few.measured, 0.28, 1e-12);
+  EXPECT_NEAR(few.measured.value_or(0), 0.28, 1e-12);
   EXPECT_EQ(few.verdict(), "met by 3.4 %, aim missed by 5.7 %");
   const Bar& middle = bar_named(bars, "products in the layer (reference, 576", "burst");
   EXPECT_EQ(middle.verdict(), "BAR missed by 2.7 %");
   EXPECT_TRUE(middle.is_missed());
   for (const char* regime : {"burst", "sustained"}) {
-    EXPECT_EQ(*bar_named(bars, "products, V1 / V2", regime).measured, 1.2);
-    EXPECT_EQ(*bar_named(bars, "layer / its", regime).measured, 0.5);
+    EXPECT_EQ(bar_named(bars, "products, V1 / V2", regime).measured.value_or(0), 1.2);
+    EXPECT_EQ(bar_named(bars, "layer / its", regime).measured.value_or(0), 0.5);
   }
   EXPECT_EQ(bar_named(bars, "relative L2, worst product", "").verdict(), "met by 20.0 %");
   EXPECT_EQ(bar_named(bars, "relative L2, worst layer", "").verdict(), "BAR missed by 100.0 %");
