@@ -1,9 +1,8 @@
 #pragma once
 
-// What the kernels of the grouped products do with a tile's sums. sums[set][4 * j + 2 * other + e]
-// of lane 4 * g + t is weight row Rows::row(g) + other * kDistance of the warp's 16, and row 8 * j
-// + 2 * t
-// + e of the tile.
+// What the kernels of the grouped products do with a tile's sums. Of lane 4 * g + t,
+// sums[set][4 * j + 2 * other + e] is weight row Rows::row(g) + other * kDistance of the warp's 16,
+// and row 8 * j + 2 * t + e of the tile.
 
 #include "grouped_activation.cuh"
 #include "grouped_pairs.cuh"

@@ -18,12 +18,15 @@ json=$(mktemp)
 trap 'rm -f "$json"' EXIT
 
 # Ticks of all processors: idle, and all.
-ticks() { awk '/^cpu / { for (i = 2; i <= 9; i++) all += $i; print $5 + $6, all }' /proc/stat; }
+ticks() {
+  awk '/^cpu / { for (i = 2; i <= 9; i++) all += $i; printf "%.0f %.0f\n", $5 + $6, all }' /proc/stat
+}
 # Per cent of half a second in which they were idle.
 idle() {
   before=$(ticks)
   sleep 0.5
-  echo "$before $(ticks)" | awk '{ print $4 > $2 ? int(100 * ($3 - $1) / ($4 - $2)) : 0 }'
+  echo "$before $(ticks)" |
+    awk '{ all = $4 - $2; print (all > 0 ? int(100 * ($3 - $1) / all) : 0) }'
 }
 is_idle() {
   tries=$((2 * wait_s))
