@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "event_graph.h"
 #include "grouped.h"
@@ -18,9 +19,8 @@
 namespace memra::cuda {
 namespace {
 
-// memra_moe takes the grouped path from here on: until both have been timed, where there is no
-// other.
-constexpr int64_t kGroupedMinTokens = MEMRA_ROWS_MAX_TOKENS + 1;
+// memra_moe takes the grouped path from here on: never, until both have been timed.
+constexpr int64_t kGroupedMinTokens = std::numeric_limits<int64_t>::max();
 
 cudaStream_t as_stream(memra_stream stream) {
   return static_cast<cudaStream_t>(stream);
