@@ -45,26 +45,6 @@ MEMRA_HD constexpr float row_scale(int32_t exponent) {
                                 : numerics::power_of_two(exponent);
 }
 
-#if defined(__CUDACC__)
-
-__device__ __forceinline__ uint32_t f16_pair(float low, float high) {
-  uint32_t pair;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-// 2^x and 1 / x, to an ulp or two.
-__device__ __forceinline__ float exp2_approximate(float x) {
-  float y;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float reciprocal_approximate(float x) {
-  float y;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // All activation functions as one: g and u clamped, g * sigmoid(alpha * g), clamped, times u +
 // offset.
 struct ActivationForm {
@@ -92,7 +72,5 @@ struct ActivationForm {
     return __fmul_rn(s, __fadd_rn(u, offset));
   }
 };
-
-#endif
 
 }  // namespace memra::cuda

@@ -137,23 +137,6 @@ struct DecodedWord {
   uint32_t steps[2][2];
 };
 
-__device__ __forceinline__ uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
-  uint32_t product;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  return product;
-}
-__device__ __forceinline__ uint32_t shift_left_by_multiply(uint32_t x, uint32_t power) {
-  uint32_t shifted;
-  asm("mul.lo.u32 %0, %1, %2;" : "=r"(shifted) : "r"(x), "r"(power));
-  return shifted;
-}
-// Bits of a where mask has ones, else of b.
-__device__ __forceinline__ uint32_t select_bits(uint32_t mask, uint32_t a, uint32_t b) {
-  uint32_t bits;
-  asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(bits) : "r"(mask), "r"(a), "r"(b));
-  return bits;
-}
-
 __device__ __forceinline__ DecodedWord decode_word(uint32_t word, uint32_t scale) {
   constexpr uint32_t kSigns = 0x80808080u, kCode = 0x8E008E00u;
   const uint32_t high = select_bits(kSigns, word, word >> 3);

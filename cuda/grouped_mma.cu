@@ -23,8 +23,7 @@ __global__ void __launch_bounds__(kBounds, 1)
     mma_gate_up(const __grid_constant__ ProductParams params,
                 const __grid_constant__ ActivationOut out) {
 #ifdef MEMRA_HAS_MMA
-  extern __shared__ uint8_t raw[];
-  run_mma_block<Tiles, Fragments, ActivationRows, true>(raw, params,
+  run_mma_block<Tiles, Fragments, ActivationRows, true>(dynamic_shared(), params,
                                                         GateUpTile<Tiles>{params, out});
 #endif
 }
@@ -33,8 +32,8 @@ template <class Fragments>
 __global__ void __launch_bounds__(kBounds, 1)
     mma_plane(const __grid_constant__ ProductParams params, const __grid_constant__ PlaneOut out) {
 #ifdef MEMRA_HAS_MMA
-  extern __shared__ uint8_t raw[];
-  run_mma_block<Tiles, Fragments, AdjacentRows, false>(raw, params, PlaneTile<Tiles>{params, out});
+  run_mma_block<Tiles, Fragments, AdjacentRows, false>(dynamic_shared(), params,
+                                                       PlaneTile<Tiles>{params, out});
 #endif
 }
 

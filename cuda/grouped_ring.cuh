@@ -154,7 +154,7 @@ class Consumer {
     for (int set = 0; set < 2; ++set)
 #pragma unroll
       for (int i = 0; i < kColumns / 2; ++i)
-        asm volatile("mov.f32 %0, 0f00000000;" : "=f"(sums[set][i]));
+        sums[set][i] = written_zero();
     uint32_t a[2][2][2][4];  // word of the slab, set, step: a word is decoded while the other runs
     const uint32_t phase = (static_cast<uint32_t>(tile.row) & 7) * kSlabRowBytes;
     const RingPlace<Shared::kSlabs> first = ring_;

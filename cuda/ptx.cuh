@@ -1,10 +1,21 @@
 #pragma once
 
 // PTX behind small named functions. What an architecture lacks is a no-op or a plain equivalent.
+// Tests that run kernels on the CPU have the same functions in another form.
 
 #include <cstdint>
 
+#if defined(MEMRA_EMULATION)
+#include "emulation/ptx.h"
+#else
+
 namespace memra::cuda {
+
+// The block's dynamic shared memory.
+__device__ __forceinline__ uint8_t* dynamic_shared() {
+  extern __shared__ __align__(16) uint8_t memra_dynamic_shared[];
+  return memra_dynamic_shared;
+}
 
 // Waits until the kernels before this one in the stream have finished and their writes are
 // visible. Everything after it stays after it.
@@ -26,6 +37,52 @@ __device__ __forceinline__ uint32_t byte_permute(uint32_t a, uint32_t b, uint32_
   uint32_t result;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(selector));
   return result;
+}
+
+// A zero that is written here and now: to the compiler it is no constant.
+__device__ __forceinline__ float written_zero() {
+  float zero;
+  asm volatile("mov.f32 %0, 0f00000000;" : "=f"(zero));
+  return zero;
+}
+
+// Bits of a where mask has ones, else of b.
+__device__ __forceinline__ uint32_t select_bits(uint32_t mask, uint32_t a, uint32_t b) {
+  uint32_t bits;
+  asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(bits) : "r"(mask), "r"(a), "r"(b));
+  return bits;
+}
+
+// A left shift, by a power of two, on another pipe than shifts.
+__device__ __forceinline__ uint32_t shift_left_by_multiply(uint32_t x, uint32_t power) {
+  uint32_t shifted;
+  asm("mul.lo.u32 %0, %1, %2;" : "=r"(shifted) : "r"(x), "r"(power));
+  return shifted;
+}
+
+__device__ __forceinline__ uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+// Rounds to nearest.
+__device__ __forceinline__ uint32_t f16_pair(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// 2^x and 1 / x, to an ulp or two.
+__device__ __forceinline__ float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float reciprocal_approximate(float x) {
+  float y;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // D = A * B + C on integer tensor cores, 16 rows by 8 columns by 32, all signed bytes.
@@ -67,7 +124,7 @@ __device__ __forceinline__ uint32_t f16_pair_of_e4m3(uint16_t bytes) {
 #else
   // The bytes' bits one place below the top of each half are an f16 of value * 2^-8.
   const uint32_t halves = byte_permute(bytes, 0, 0x1404) >> 1;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(halves), "r"(0x5C005C00u));
+  pair = multiply_f16x2(halves, 0x5C005C00u);
 #endif
   return pair;
 }
@@ -277,3 +334,5 @@ __device__ __forceinline__ void bulk_load(uint32_t dst, const void* src, uint32_
 #endif  // __CUDA_ARCH__ >= 900
 
 }  // namespace memra::cuda
+
+#endif  // MEMRA_EMULATION

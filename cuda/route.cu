@@ -211,7 +211,7 @@ __device__ inline void place_tile(const Params& p, const Shared& s, const Tile<k
 
 template <bool kOneBlock, int kItems>
 __global__ void __launch_bounds__(kThreads) place_kernel(Params p) {
-  extern __shared__ uint32_t words[];
+  auto* const words = reinterpret_cast<uint32_t*>(dynamic_shared());
   const Shared s{words, words + kWarps * p.n_bins};
   uint32_t* const counters = s.counters + static_cast<int>(threadIdx.x) / 32 * p.n_bins;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(Params p) {
 }
 
 __global__ void __launch_bounds__(kThreads) count_kernel(Params p, bool first_pass) {
-  extern __shared__ uint32_t counters[];
+  auto* const counters = reinterpret_cast<uint32_t*>(dynamic_shared());
   for (int bin = static_cast<int>(threadIdx.x); bin < p.n_bins; bin += kThreads)
     counters[bin] = 0;
   __syncthreads();

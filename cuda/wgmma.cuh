@@ -7,9 +7,21 @@
 
 #include "ptx.cuh"
 
+#if defined(MEMRA_EMULATION)
+#include "emulation/wgmma.h"
+#endif
+
 namespace memra::cuda {
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// B in shared memory, rows of 64 f16 one after another, 16-byte chunks swizzled over 128 bytes. The
+// swizzle goes by the address, so a first row need not be a multiple of 8.
+__device__ __forceinline__ uint64_t swizzled_rows(uint32_t address) {
+  constexpr uint64_t kSwizzle128 = 1ull << 62, kEightRows = (1024ull >> 4) << 32,
+                     kUnused = 1ull << 16;
+  return kSwizzle128 | kEightRows | kUnused | (address & 0x3FFFFu) >> 4;
+}
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && !defined(MEMRA_EMULATION)
 
 // Registers written so far are read by the wgmma that follow.
 __device__ __forceinline__ void wgmma_fence() {
@@ -31,14 +43,6 @@ __device__ __forceinline__ void take_registers() {
 template <int kRegisters>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-
-// B in shared memory, rows of 64 f16 one after another, 16-byte chunks swizzled over 128 bytes. The
-// swizzle goes by the address, so a first row need not be a multiple of 8.
-__device__ __forceinline__ uint64_t swizzled_rows(uint32_t address) {
-  constexpr uint64_t kSwizzle128 = 1ull << 62, kEightRows = (1024ull >> 4) << 32,
-                     kUnused = 1ull << 16;
-  return kSwizzle128 | kEightRows | kUnused | (address & 0x3FFFFu) >> 4;
 }
 
 // wgmma(d, a, b): d += a * b. d[4 * j + 2 * r + e]: row lane / 4 + 8 * r of the warp's 16, column

@@ -1,0 +1,218 @@
+// The functions of cuda/ptx.cuh that the grouped path uses, on the CPU. What they promise is said
+// there.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "cuda_runtime.h"
+#include "emulation/async.h"
+#include "emulation/machine.h"
+#include "emulation/tensor.h"
+#include "numerics/half.h"
+
+namespace memra::cuda {
+
+inline uint8_t* dynamic_shared() {
+  return emulation::machine().block().shared;
+}
+
+// Launches follow one another here.
+inline void dependency_wait() {}
+inline void dependency_release() {}
+
+// ---- Arithmetic
+
+inline uint32_t byte_permute(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t bytes = static_cast<uint64_t>(b) << 32 | a;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t nibble = selector >> (4 * i) & 0xF;
+    const auto byte = static_cast<uint8_t>(bytes >> (8 * (nibble & 7)));
+    const uint32_t sign = (byte & 0x80) != 0 ? 0xFF : 0;
+    result |= ((nibble & 8) != 0 ? sign : byte) << (8 * i);
+  }
+  return result;
+}
+
+inline float written_zero() {
+  return 0.0f;
+}
+inline uint32_t select_bits(uint32_t mask, uint32_t a, uint32_t b) {
+  return (mask & a) | (~mask & b);
+}
+inline uint32_t shift_left_by_multiply(uint32_t x, uint32_t power) {
+  return x * power;
+}
+inline uint32_t f16_pair(float low, float high) {
+  return numerics::f32_to_f16(low) | static_cast<uint32_t>(numerics::f32_to_f16(high)) << 16;
+}
+inline uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
+  const auto half = [](uint32_t pair, int i) {
+    return emulation::widen_f16(static_cast<uint16_t>(pair >> (16 * i)));
+  };
+  return f16_pair(half(a, 0) * half(b, 0), half(a, 1) * half(b, 1));
+}
+inline float exp2_approximate(float x) {
+  return std::exp2(x);
+}
+inline float reciprocal_approximate(float x) {
+  return 1.0f / x;
+}
+
+inline uint32_t f16_pair_of_e4m3(uint16_t bytes) {
+  const auto f16 = [](uint32_t code) -> uint32_t {
+    const int exponent = static_cast<int>(code >> 3 & 15);
+    const auto mantissa = static_cast<float>(code & 7);
+    if ((code & 0x7F) == 0x7F) return 0x7FFF;
+    const float value =
+        exponent != 0 ? std::ldexp(1.0f + mantissa / 8.0f, exponent - 7) : std::ldexp(mantissa, -9);
+    return numerics::f32_to_f16((code & 0x80) != 0 ? -value : value);
+  };
+  return f16(bytes & 0xFF) | f16(bytes >> 8) << 16;
+}
+
+// ---- Matrices
+
+inline void mma_m16n8k16(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  emulation::warp_multiply(d, a, b0, b1);
+}
+inline uint4 load_matrices(uint32_t address) {
+  const uint32_t* const words = emulation::warp_load_matrices(address);
+  return {words[0], words[1], words[2], words[3]};
+}
+
+// ---- Registers, time and memory
+
+inline uint32_t opaque(uint32_t value) {
+  return __shfl_sync(0xFFFFFFFFu, value, 0);
+}
+inline int thread_index_here() {
+  return static_cast<int>(threadIdx.x);
+}
+inline void wait_clocks(uint32_t clocks) {
+  for (uint32_t turns = emulation::machine().below(clocks / 100 + 1); turns != 0; --turns)
+    emulation::machine().step();
+}
+
+inline void prefetch_l2(const void* /*p*/) {}
+template <typename T>
+void check_alignment(const T* p) {
+  if (reinterpret_cast<uintptr_t>(p) % sizeof(T) != 0) {
+    emulation::machine().fatal("an address of global memory is not aligned");
+  }
+}
+inline uint4 load_streaming(const uint4* p) {
+  check_alignment(p);
+  return *p;
+}
+inline uint32_t load_streaming_u16(const uint16_t* p) {
+  return *p;
+}
+inline uint32_t load_cached(const uint32_t* p) {
+  return *p;
+}
+inline void store_global(uint4* p, uint4 v) {
+  check_alignment(p);
+  *p = v;
+}
+
+inline uint32_t shared_address(const void* p) {
+  const emulation::Block& block = emulation::machine().block();
+  return static_cast<uint32_t>(static_cast<const uint8_t*>(p) - block.shared) + block.first_address;
+}
+
+template <typename T>
+T load_shared_as(uint32_t address) {
+  emulation::Machine& m = emulation::machine();
+  m.step();
+  T v;
+  std::memcpy(&v, m.at(m.block(), address, sizeof(T), sizeof(T)), sizeof(T));
+  return v;
+}
+template <typename T>
+void store_shared_as(uint32_t address, const T& v) {
+  emulation::Machine& m = emulation::machine();
+  m.step();
+  std::memcpy(m.at(m.block(), address, sizeof(T), sizeof(T)), &v, sizeof(T));
+}
+inline uint32_t load_shared(uint32_t address) {
+  return load_shared_as<uint32_t>(address);
+}
+inline float2 load_shared_f32x2(uint32_t address) {
+  return load_shared_as<float2>(address);
+}
+inline float4 load_shared_f32x4(uint32_t address) {
+  return load_shared_as<float4>(address);
+}
+inline uint2 load_shared_u32x2(uint32_t address) {
+  return load_shared_as<uint2>(address);
+}
+inline uint4 load_shared_u32x4(uint32_t address) {
+  return load_shared_as<uint4>(address);
+}
+inline void store_shared(uint32_t address, uint32_t v) {
+  store_shared_as(address, v);
+}
+inline void store_shared(uint32_t address, float v) {
+  store_shared_as(address, v);
+}
+inline void store_shared(uint32_t address, float a, float b) {
+  store_shared_as(address, float2{a, b});
+}
+inline void store_shared(uint32_t address, float a, float b, float c, float d) {
+  store_shared_as(address, float4{a, b, c, d});
+}
+inline void store_shared(uint32_t address, uint4 v) {
+  store_shared_as(address, v);
+}
+inline void store_shared(uint32_t address, uint2 v) {
+  store_shared_as(address, v);
+}
+
+// ---- Copies and barriers
+
+inline void copy_async_16(uint32_t dst, const void* src) {
+  emulation::lane_copy(dst, src, 16);
+}
+inline void copy_async_4(uint32_t dst, const void* src) {
+  emulation::lane_copy(dst, src, 4);
+}
+inline void copy_async_4(uint32_t dst, const void* src, bool wanted) {
+  emulation::lane_copy(dst, wanted ? src : nullptr, 4);
+}
+inline void copy_async_commit() {
+  emulation::lane_copy_commit();
+}
+template <int kPending>
+void copy_async_wait() {
+  emulation::lane_copy_wait(kPending);
+}
+
+inline void named_arrive(int id, int threads) {
+  emulation::named_barrier(id, threads, false);
+}
+inline void named_sync(int id, int threads) {
+  emulation::named_barrier(id, threads, true);
+}
+
+inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  emulation::phase_barrier_init(barrier, arrivals);
+}
+inline void barrier_init_fence() {}
+inline void copy_engine_fence() {}
+inline void barrier_arrive(uint32_t barrier) {
+  emulation::phase_barrier_arrive(barrier, 0);
+}
+inline void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
+  emulation::phase_barrier_arrive(barrier, bytes);
+}
+inline void barrier_wait(uint32_t barrier, uint32_t parity) {
+  emulation::phase_barrier_wait(barrier, parity);
+}
+inline void bulk_load(uint32_t dst, const void* src, uint32_t bytes, uint32_t barrier) {
+  emulation::bulk_copy(dst, src, bytes, barrier);
+}
+
+}  // namespace memra::cuda
