@@ -23,7 +23,8 @@ __global__ void __launch_bounds__(kBounds, 1)
     mma_gate_up(const __grid_constant__ ProductParams params,
                 const __grid_constant__ ActivationOut out) {
 #ifdef MEMRA_HAS_MMA
-  run_mma_block<Tiles, Fragments, ActivationRows, true>(dynamic_shared(), params,
+  MEMRA_DYNAMIC_SHARED(uint8_t, raw);
+  run_mma_block<Tiles, Fragments, ActivationRows, true>(raw, params,
                                                         GateUpTile<Tiles>{params, out});
 #endif
 }
@@ -32,8 +33,8 @@ template <class Fragments>
 __global__ void __launch_bounds__(kBounds, 1)
     mma_plane(const __grid_constant__ ProductParams params, const __grid_constant__ PlaneOut out) {
 #ifdef MEMRA_HAS_MMA
-  run_mma_block<Tiles, Fragments, AdjacentRows, false>(dynamic_shared(), params,
-                                                       PlaneTile<Tiles>{params, out});
+  MEMRA_DYNAMIC_SHARED(uint8_t, raw);
+  run_mma_block<Tiles, Fragments, AdjacentRows, false>(raw, params, PlaneTile<Tiles>{params, out});
 #endif
 }
 

@@ -20,8 +20,8 @@ __global__ void __launch_bounds__(kWgmmaBounds, 1)
     wgmma_gate_up(const __grid_constant__ ProductParams params,
                   const __grid_constant__ ActivationOut out) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  run_block<Shared, Fragments, ActivationRows, true>(dynamic_shared(), params,
-                                                     GateUpTile<Shared>{params, out});
+  MEMRA_DYNAMIC_SHARED(uint8_t, raw);
+  run_block<Shared, Fragments, ActivationRows, true>(raw, params, GateUpTile<Shared>{params, out});
 #endif
 }
 
@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(kWgmmaBounds, 1)
     wgmma_plane(const __grid_constant__ ProductParams params,
                 const __grid_constant__ PlaneOut out) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  run_block<Shared, Fragments, AdjacentRows, false>(dynamic_shared(), params,
-                                                    PlaneTile<Shared>{params, out});
+  MEMRA_DYNAMIC_SHARED(uint8_t, raw);
+  run_block<Shared, Fragments, AdjacentRows, false>(raw, params, PlaneTile<Shared>{params, out});
 #endif
 }
 

@@ -9,13 +9,10 @@
 #include "emulation/ptx.h"
 #else
 
-namespace memra::cuda {
+// Declares the block's dynamic shared memory, in a kernel.
+#define MEMRA_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 
-// The block's dynamic shared memory.
-__device__ __forceinline__ uint8_t* dynamic_shared() {
-  extern __shared__ __align__(16) uint8_t memra_dynamic_shared[];
-  return memra_dynamic_shared;
-}
+namespace memra::cuda {
 
 // Waits until the kernels before this one in the stream have finished and their writes are
 // visible. Everything after it stays after it.

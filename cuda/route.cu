@@ -211,7 +211,7 @@ __device__ inline void place_tile(const Params& p, const Shared& s, const Tile<k
 
 template <bool kOneBlock, int kItems>
 __global__ void __launch_bounds__(kThreads) place_kernel(Params p) {
-  auto* const words = reinterpret_cast<uint32_t*>(dynamic_shared());
+  MEMRA_DYNAMIC_SHARED(uint32_t, words);
   const Shared s{words, words + kWarps * p.n_bins};
   uint32_t* const counters = s.counters + static_cast<int>(threadIdx.x) / 32 * p.n_bins;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(Params p) {
 }
 
 __global__ void __launch_bounds__(kThreads) count_kernel(Params p, bool first_pass) {
-  auto* const counters = reinterpret_cast<uint32_t*>(dynamic_shared());
+  MEMRA_DYNAMIC_SHARED(uint32_t, counters);
   for (int bin = static_cast<int>(threadIdx.x); bin < p.n_bins; bin += kThreads)
     counters[bin] = 0;
   __syncthreads();

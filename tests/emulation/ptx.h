@@ -12,6 +12,9 @@
 #include "emulation/tensor.h"
 #include "numerics/half.h"
 
+#define MEMRA_DYNAMIC_SHARED(type, name) \
+  type* const name = reinterpret_cast<type*>(::memra::cuda::dynamic_shared())
+
 namespace memra::cuda {
 
 inline uint8_t* dynamic_shared() {
