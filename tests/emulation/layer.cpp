@@ -6,8 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "emulation/machine.h"
-#include "emulation/plane.h"
+#include "emulation/support.h"
 #include "grouped.h"
 #include "reference/exact.h"
 #include "reference/floats.h"
@@ -19,17 +18,6 @@ namespace ref = memra::reference;
 
 constexpr uint64_t kInvalidBefore = 5;
 constexpr double kLargestF16 = 65000;
-
-memra_dtype dtype_of(ref::DType dtype) {
-  switch (dtype) {
-    case ref::DType::kF16:
-      return MEMRA_F16;
-    case ref::DType::kBF16:
-      return MEMRA_BF16;
-    default:
-      return MEMRA_F32;
-  }
-}
 
 }  // namespace
 

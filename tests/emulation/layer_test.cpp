@@ -8,6 +8,7 @@
 
 #include "emulation/layer.h"
 #include "emulation/machine.h"
+#include "emulation/support.h"
 #include "reference/generate.h"
 
 namespace memra::emulation {
@@ -15,32 +16,24 @@ namespace {
 
 namespace ref = memra::reference;
 
-template <size_t n>
-int64_t one_of(ref::Random& random, const int64_t (&choices)[n]) {
-  return choices[random.below(n)];
-}
-
 std::string text(const ref::ProblemSpec& spec, bool wgmma) {
-  std::string text = wgmma ? "wgmma" : "mma";
-  for (const auto& [name, number] : {std::pair<const char*, int64_t>{"hidden", spec.hidden},
-                                     {"intermediate", spec.intermediate},
-                                     {"experts", spec.n_experts},
-                                     {"top_k", spec.top_k},
-                                     {"tokens", spec.tokens},
-                                     {"offset", spec.local_offset},
-                                     {"local", spec.n_local},
-                                     {"gate format", static_cast<int64_t>(spec.gate_format)},
-                                     {"up format", static_cast<int64_t>(spec.up_format)},
-                                     {"down format", static_cast<int64_t>(spec.down_format)},
-                                     {"bias", spec.bias},
-                                     {"activation", static_cast<int64_t>(spec.activation.kind)},
-                                     {"ids", static_cast<int64_t>(spec.ids)},
-                                     {"x type", static_cast<int64_t>(spec.x_dtype)},
-                                     {"y type", static_cast<int64_t>(spec.y_dtype)},
-                                     {"accumulate", spec.accumulate},
-                                     {"seed", static_cast<int64_t>(spec.seed)}})
-    text += std::string(", ") + name + " " + std::to_string(number);
-  return text;
+  return describe(wgmma, {{"hidden", spec.hidden},
+                          {"intermediate", spec.intermediate},
+                          {"experts", spec.n_experts},
+                          {"top_k", spec.top_k},
+                          {"tokens", spec.tokens},
+                          {"offset", spec.local_offset},
+                          {"local", spec.n_local},
+                          {"gate format", static_cast<int64_t>(spec.gate_format)},
+                          {"up format", static_cast<int64_t>(spec.up_format)},
+                          {"down format", static_cast<int64_t>(spec.down_format)},
+                          {"bias", spec.bias},
+                          {"activation", static_cast<int64_t>(spec.activation.kind)},
+                          {"ids", static_cast<int64_t>(spec.ids)},
+                          {"x type", static_cast<int64_t>(spec.x_dtype)},
+                          {"y type", static_cast<int64_t>(spec.y_dtype)},
+                          {"accumulate", spec.accumulate},
+                          {"seed", static_cast<int64_t>(spec.seed)}});
 }
 
 // Everything but the shape.

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "emulation/machine.h"
+#include "emulation/support.h"
 #include "grouped_layout.cuh"
 #include "grouped_pairs.cuh"
 #include "grouped_products.h"
@@ -29,34 +29,18 @@ float row_scale_of(int64_t token) {
 
 }  // namespace
 
-cuda::Device device(bool wgmma, int multiprocessors) {
-  cuda::Device device;
-  device.grouped = true;
-  device.wgmma = wgmma;
-  device.n_multiprocessors = multiprocessors;
-  return device;
-}
-
-void expect_no_faults(const std::string& what) {
-  for (const std::string& fault : machine().take_faults())
-    ADD_FAILURE() << fault << " (" << what << ")";
-}
-
 std::string PlaneSpec::text() const {
-  std::string text = wgmma ? "wgmma" : "mma";
-  for (const auto& [name, number] : {std::pair<const char*, int64_t>{"units", units},
-                                     {"format", static_cast<int64_t>(format)},
-                                     {"rows", rows},
-                                     {"columns", columns},
-                                     {"outputs", outputs},
-                                     {"experts", n_experts},
-                                     {"scales", scales},
-                                     {"bias", bias},
-                                     {"packed", packed},
-                                     {"turn", turn},
-                                     {"multiprocessors", multiprocessors}})
-    text += std::string(", ") + name + " " + std::to_string(number);
-  return text;
+  return describe(wgmma, {{"units", units},
+                          {"format", static_cast<int64_t>(format)},
+                          {"rows", rows},
+                          {"columns", columns},
+                          {"outputs", outputs},
+                          {"experts", n_experts},
+                          {"scales", scales},
+                          {"bias", bias},
+                          {"packed", packed},
+                          {"turn", turn},
+                          {"multiprocessors", multiprocessors}});
 }
 
 Plane::Plane(const PlaneSpec& spec, uint64_t seed) : spec_(spec) {

@@ -6,18 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "device.h"
 #include "emulation/guarded.h"
 #include "reference/formats.h"
 #include "reference/generate.h"
 
 namespace memra::emulation {
-
-// A device as the kernels' launches see it.
-cuda::Device device(bool wgmma, int multiprocessors);
-
-// Expects that the launches since the last call went well.
-void expect_no_faults(const std::string& what);
 
 struct PlaneSpec {
   bool wgmma = true;

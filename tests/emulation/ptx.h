@@ -12,6 +12,7 @@
 #include "emulation/tensor.h"
 #include "numerics/half.h"
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a type and a name
 #define MEMRA_DYNAMIC_SHARED(type, name) \
   type* const name = reinterpret_cast<type*>(::memra::cuda::dynamic_shared())
 

@@ -10,7 +10,7 @@
 
 #include "emulation/guarded.h"
 #include "emulation/machine.h"
-#include "emulation/plane.h"
+#include "emulation/support.h"
 #include "grouped.h"
 #include "grouped_layout.cuh"
 #include "numerics/f16_rows.h"
@@ -136,17 +136,6 @@ Rows random_rows(ref::DType dtype, int64_t tokens, int64_t columns, ref::Random&
   return rows;
 }
 
-memra_dtype dtype_of(ref::DType dtype) {
-  switch (dtype) {
-    case ref::DType::kF16:
-      return MEMRA_F16;
-    case ref::DType::kBF16:
-      return MEMRA_BF16;
-    default:
-      return MEMRA_F32;
-  }
-}
-
 // Row `row` of z is token `token`, or zeroes where that is negative.
 void expect_row(const Rows& x, int64_t token, const Guarded<uint16_t>& z, const Guarded<float>& zs,
                 int64_t n_rows, int64_t row) {
@@ -229,9 +218,7 @@ TEST(EmulatedActivations, ScatterPutsTokensAtTheirPairs) {
       std::vector<int32_t> places(kPairs), inverse(kPairs, -1);
       for (int32_t i = 0; i < kPairs; ++i)
         places[static_cast<size_t>(i)] = i;
-      for (size_t i = places.size(); i > 1; --i)
-        std::swap(places[i - 1],
-                  places[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
+      shuffle(places, random);
       std::vector<int64_t> token_of(kPairs, -1);
       for (int64_t pair = 0; pair < kPairs; ++pair) {
         if (random.below(4) == 0) continue;

@@ -7,7 +7,7 @@
 
 #include "emulation/guarded.h"
 #include "emulation/machine.h"
-#include "emulation/plane.h"
+#include "emulation/support.h"
 #include "grouped_products.h"
 #include "grouped_tiles.cuh"
 #include "reference/generate.h"
