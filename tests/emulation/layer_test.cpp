@@ -107,10 +107,10 @@ void random_layers(bool wgmma, uint64_t seed, int rounds) {
 }
 
 TEST(EmulatedLayer, WarpgroupMatrixInstructions) {
-  random_layers(true, 51, 30);
+  random_layers(true, 51, 50);
 }
 TEST(EmulatedLayer, WarpMatrixInstructions) {
-  random_layers(false, 52, 12);
+  random_layers(false, 52, 20);
 }
 
 // Parts of 64 columns of a row of activations get exponents of their own, which must meet again.

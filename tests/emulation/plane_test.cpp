@@ -74,13 +74,13 @@ void random_shapes(bool wgmma, int32_t units, int rounds) {
 }
 
 TEST(EmulatedPlane, WideTiles) {
-  random_shapes(true, 15, 16);
+  random_shapes(true, 15, 30);
 }
 TEST(EmulatedPlane, NarrowTiles) {
-  random_shapes(true, 4, 16);
+  random_shapes(true, 4, 30);
 }
 TEST(EmulatedPlane, WarpMatrixInstructions) {
-  random_shapes(false, 8, 8);
+  random_shapes(false, 8, 16);
 }
 
 // Few columns: the rings hold slabs of many tiles, and producer and warps wait for each other.
@@ -88,7 +88,7 @@ TEST(EmulatedPlane, ManyTilesOfFewColumns) {
   constexpr int64_t kDimensions[] = {64, 128, 192};
   machine().seed(12);
   ref::Random random(12);
-  for (int round = 0; round < 8 && !HasFailure(); ++round) {
+  for (int round = 0; round < 16 && !HasFailure(); ++round) {
     PlaneSpec spec = random_spec(true, round % 2 == 0 ? 4 : 15, random);
     spec.n_experts = 20 + random.below(40);
     spec.columns = one_of(random, kDimensions);

@@ -12,9 +12,10 @@
 #include "emulation/tensor.h"
 #include "numerics/half.h"
 
-// NOLINTNEXTLINE(bugprone-macro-parentheses): a type and a name
+// NOLINTBEGIN(bugprone-macro-parentheses): a type and a name
 #define MEMRA_DYNAMIC_SHARED(type, name) \
   type* const name = reinterpret_cast<type*>(::memra::cuda::dynamic_shared())
+// NOLINTEND(bugprone-macro-parentheses)
 
 namespace memra::cuda {
 
@@ -89,9 +90,6 @@ inline uint4 load_matrices(uint32_t address) {
 
 // ---- Registers, time and memory
 
-inline uint32_t opaque(uint32_t value) {
-  return __shfl_sync(0xFFFFFFFFu, value, 0);
-}
 inline int thread_index_here() {
   return static_cast<int>(threadIdx.x);
 }
@@ -100,7 +98,6 @@ inline void wait_clocks(uint32_t clocks) {
     emulation::machine().step();
 }
 
-inline void prefetch_l2(const void* /*p*/) {}
 template <typename T>
 void check_alignment(const T* p) {
   if (reinterpret_cast<uintptr_t>(p) % sizeof(T) != 0) {
@@ -109,12 +106,6 @@ void check_alignment(const T* p) {
 }
 inline uint4 load_streaming(const uint4* p) {
   check_alignment(p);
-  return *p;
-}
-inline uint32_t load_streaming_u16(const uint16_t* p) {
-  return *p;
-}
-inline uint32_t load_cached(const uint32_t* p) {
   return *p;
 }
 inline void store_global(uint4* p, uint4 v) {
@@ -147,14 +138,8 @@ inline uint32_t load_shared(uint32_t address) {
 inline float2 load_shared_f32x2(uint32_t address) {
   return load_shared_as<float2>(address);
 }
-inline float4 load_shared_f32x4(uint32_t address) {
-  return load_shared_as<float4>(address);
-}
 inline uint2 load_shared_u32x2(uint32_t address) {
   return load_shared_as<uint2>(address);
-}
-inline uint4 load_shared_u32x4(uint32_t address) {
-  return load_shared_as<uint4>(address);
 }
 inline void store_shared(uint32_t address, uint32_t v) {
   store_shared_as(address, v);
@@ -165,13 +150,7 @@ inline void store_shared(uint32_t address, float v) {
 inline void store_shared(uint32_t address, float a, float b) {
   store_shared_as(address, float2{a, b});
 }
-inline void store_shared(uint32_t address, float a, float b, float c, float d) {
-  store_shared_as(address, float4{a, b, c, d});
-}
 inline void store_shared(uint32_t address, uint4 v) {
-  store_shared_as(address, v);
-}
-inline void store_shared(uint32_t address, uint2 v) {
   store_shared_as(address, v);
 }
 

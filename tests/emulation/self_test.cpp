@@ -76,6 +76,44 @@ TEST(EmulatorSelf, FindsAMissingBarrier) {
   EXPECT_GT(copy_through_shared(true, false).wrong, 0);
 }
 
+// ---- Named barriers: a warp writes and goes on, another one waits and reads
+
+Findings hand_over(bool arrives, bool waits) {
+  emulation::Guarded<uint32_t> out(32, 0);
+  const auto kernel = [&] {
+    const uint32_t mine = shared_address(dynamic_shared()) + threadIdx.x % 32 * 4;
+    if (threadIdx.x < 32) {
+      store_shared(mine, threadIdx.x + 1);
+      if (arrives) named_arrive(1, 64);
+    } else {
+      if (waits) named_sync(1, 64);
+      out[threadIdx.x % 32] = load_shared(mine);
+    }
+  };
+  return run(64, 128, kernel, [&] {
+    bool right = true;
+    for (uint32_t i = 0; i < 32; ++i)
+      right = right && out[i] == i + 1;
+    return right;
+  });
+}
+
+TEST(EmulatorSelf, NamedBarriersHandOver) {
+  const Findings findings = hand_over(true, true);
+  EXPECT_EQ(findings.faults, 0) << findings.text;
+  EXPECT_EQ(findings.wrong, 0);
+}
+
+TEST(EmulatorSelf, FindsAMissingSyncOfANamedBarrier) {
+  EXPECT_GT(hand_over(false, false).wrong, 0);
+}
+
+TEST(EmulatorSelf, FindsAMissingArrival) {
+  const Findings findings = hand_over(false, true);
+  EXPECT_EQ(findings.faults, kRounds);
+  EXPECT_NE(findings.text.find("named barrier 1"), std::string::npos) << findings.text;
+}
+
 // ---- A ring of two slabs, filled by bulk copies of one thread and read by a warp
 
 struct RingFaults {

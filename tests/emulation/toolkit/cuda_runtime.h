@@ -25,9 +25,6 @@ struct alignas(16) uint4 {
 struct alignas(8) float2 {
   float x, y;
 };
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
 inline uint4 make_uint4(std::uint32_t x, std::uint32_t y, std::uint32_t z, std::uint32_t w) {
   return {x, y, z, w};
 }
