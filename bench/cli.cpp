@@ -12,6 +12,23 @@
 namespace memra::bench {
 namespace {
 
+void list_models() {
+  Table table(
+      {"model", "hidden", "intermediate", "experts", "top_k", "activation", "limit", "source"});
+  std::string notes;
+  for (const ModelShape& model : model_shapes()) {
+    table.add({std::string(model.name), std::to_string(model.hidden_size),
+               std::to_string(model.intermediate_size), std::to_string(model.n_experts),
+               std::to_string(model.top_k), activation_name(model.activation),
+               model.limit > 0 ? format("%g", model.limit) : "-", std::string(model.source)});
+    if (!model.note.empty()) {
+      notes += std::string(model.name) + ": " + std::string(model.note) + "\n";
+    }
+  }
+  table.print(stdout);
+  std::fputs(notes.c_str(), stdout);
+}
+
 const std::map<std::string, memra_backend> kBackends = {
     {"auto", MEMRA_BACKEND_AUTO},
     {"cuda", MEMRA_BACKEND_CUDA},
@@ -50,30 +67,13 @@ void add_engine_options(CLI::App* app, EngineChoice* engine) {
   app->add_option("--threads", engine->threads, "CPU threads (all)")->check(range(1, 1 << 30));
 }
 
-void add_information(CLI::App* app, const std::string& tool, bool* list) {
-  app->add_flag("--list-models", *list, "print the models that --model knows");
-  add_version(app, tool);
+void add_json_option(CLI::App* app, std::string* path) {
+  app->add_option("--json", *path,
+                  "also write the results to this file ('-': stdout, and the text to stderr)");
 }
 
 void add_version(CLI::App* app, const std::string& tool) {
   app->set_version_flag("--version", [tool] { return tool_and_version(tool); });
-}
-
-void list_models() {
-  Table table(
-      {"model", "hidden", "intermediate", "experts", "top_k", "activation", "limit", "source"});
-  std::string notes;
-  for (const ModelShape& model : model_shapes()) {
-    table.add({std::string(model.name), std::to_string(model.hidden_size),
-               std::to_string(model.intermediate_size), std::to_string(model.n_experts),
-               std::to_string(model.top_k), activation_name(model.activation),
-               model.limit > 0 ? format("%g", model.limit) : "-", std::string(model.source)});
-    if (!model.note.empty()) {
-      notes += std::string(model.name) + ": " + std::string(model.note) + "\n";
-    }
-  }
-  table.print(stdout);
-  std::fputs(notes.c_str(), stdout);
 }
 
 CLI::Validator range(int64_t low, int64_t high) {
@@ -135,6 +135,16 @@ ParseResult parse(CLI::App* app, int argc, char** argv) {
     return app->exit(error) == 0 ? ParseResult::kExit : ParseResult::kUsageError;
   }
   return ParseResult::kRun;
+}
+
+ParseResult parse_or_list(CLI::App* app, const std::string& tool, int argc, char** argv) {
+  bool list = false;
+  app->add_flag("--list-models", list, "print the models that --model knows");
+  add_version(app, tool);
+  const ParseResult result = parse(app, argc, argv);
+  if (result != ParseResult::kRun || !list) return result;
+  list_models();
+  return ParseResult::kExit;
 }
 
 }  // namespace memra::bench

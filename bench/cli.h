@@ -29,9 +29,9 @@ class Variables {
   std::vector<std::pair<CLI::Option*, const char*>> variables_;
 };
 
-// --list-models (into `list`, for list_models()) and --version.
-void add_information(CLI::App* app, const std::string& tool, bool* list);
-void list_models();
+// --json.
+void add_json_option(CLI::App* app, std::string* path);
+
 void add_version(CLI::App* app, const std::string& tool);
 
 // The help names no ranges: a value outside is answered with its range.
@@ -45,5 +45,7 @@ std::string objection(const Shape& shape);
 ParseResult usage_error(const std::string& tool, const std::string& text);
 
 ParseResult parse(CLI::App* app, int argc, char** argv);
+// The same with --version and --list-models; kExit where the models have been listed.
+ParseResult parse_or_list(CLI::App* app, const std::string& tool, int argc, char** argv);
 
 }  // namespace memra::bench

@@ -243,16 +243,10 @@ ParseResult parse_grouped_options(int argc, char** argv, GroupedOptions* options
   app.add_option("--warm-ms", options->warm_ms, "load before sustained samples (GPU 500, CPU 20)")
       ->check(range(0, 60000));
   add_engine_options(&app, &options->engine);
-  app.add_option("--json", options->json_path,
-                 "also write the results to this file ('-': stdout, and the text to stderr)");
-  bool list = false;
-  add_information(&app, kTool, &list);
-
-  if (const ParseResult result = parse(&app, argc, argv); result != ParseResult::kRun)
+  add_json_option(&app, &options->json_path);
+  if (const ParseResult result = parse_or_list(&app, kTool, argc, argv);
+      result != ParseResult::kRun) {
     return result;
-  if (list) {
-    list_models();
-    return ParseResult::kExit;
   }
   if (options->both_paths && !options->valley && !options->bars)
     return usage_error(kTool, "--both-paths needs --valley or --bars");

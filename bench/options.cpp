@@ -99,16 +99,10 @@ ParseResult parse_options(int argc, char** argv, Options* options) {
                  "always run");
   app.add_flag("--inputs-stable", options->inputs_stable,
                "tell the kernels that ids, tables and slabs are stable, so that they may prefetch");
-  app.add_option("--json", options->json_path,
-                 "also write the results to this file ('-': stdout, and the text to stderr)");
-  bool list = false;
-  add_information(&app, kTool, &list);
-
-  if (const ParseResult result = parse(&app, argc, argv); result != ParseResult::kRun)
+  add_json_option(&app, &options->json_path);
+  if (const ParseResult result = parse_or_list(&app, kTool, argc, argv);
+      result != ParseResult::kRun) {
     return result;
-  if (list) {
-    list_models();
-    return ParseResult::kExit;
   }
   options->top_k_given = given.top_k->count() > 0;
   options->activation_given = given.activation->count() > 0 || given.limit->count() > 0;

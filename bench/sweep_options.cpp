@@ -107,16 +107,10 @@ ParseResult parse_sweep_options(int argc, char** argv, SweepOptions* options) {
   app.add_option("--iters", options->iters, "samples per figure (GPU 9, CPU 7)")
       ->check(range(1, 1 << 30));
   add_engine_options(&app, &options->engine);
-  app.add_option("--json", options->json_path,
-                 "also write the results to this file ('-': stdout, and the text to stderr)");
-  bool list = false;
-  add_information(&app, kTool, &list);
-
-  if (const ParseResult result = parse(&app, argc, argv); result != ParseResult::kRun)
+  add_json_option(&app, &options->json_path);
+  if (const ParseResult result = parse_or_list(&app, kTool, argc, argv);
+      result != ParseResult::kRun) {
     return result;
-  if (list) {
-    list_models();
-    return ParseResult::kExit;
   }
   options->experts_given = experts->count() > 0;
   options->top_k_given = top_k->count() > 0;

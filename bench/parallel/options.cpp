@@ -138,8 +138,7 @@ ParseResult parse_options(int argc, char** argv, Options* options) {
   add_split(&app, options);
   int timeout_s = 120;
   add_ranks(&app, options, &timeout_s);
-  app.add_option("--json", options->json_path,
-                 "also write the results to this file ('-': stdout, and the text to stderr)");
+  add_json_option(&app, &options->json_path);
   add_version(&app, kTool);
 
   if (const ParseResult result = parse(&app, argc, argv); result != ParseResult::kRun)

@@ -109,8 +109,7 @@ ParseResult parse_options(int argc, char** argv, Options* options) {
       ->check(range(1, 1 << 20));
   app.add_option("--trace", options->trace_path,
                  "write a trace of one iteration for Chrome or Perfetto to this file");
-  app.add_option("--json", options->json_path,
-                 "also write the results to this file ('-': stdout, and the text to stderr)");
+  add_json_option(&app, &options->json_path);
   add_version(&app, kTool);
 
   if (const ParseResult result = parse(&app, argc, argv); result != ParseResult::kRun)
