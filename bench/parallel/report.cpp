@@ -86,6 +86,7 @@ void print_setup(const Results& results) {
                "times of a layer, of %d back to back: median of %d samples (least to most), "
                "slowest rank\n",
                options.layers, options.iters);
+  std::fflush(out);  // what follows may take a while
 }
 
 void print_case(const Results& results, const Case& result) {

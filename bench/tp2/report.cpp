@@ -54,6 +54,7 @@ void print_setup(const Results& results) {
                static_cast<long long>(shape.hidden_size),
                static_cast<long long>(shape.intermediate_size));
   std::fprintf(out, "%s\n\n", scenario_text(options).c_str());
+  std::fflush(out);  // what follows may take a while
 }
 
 void print_iterations(const Results& results) {
