@@ -23,6 +23,10 @@ struct Device {
   bool wgmma = false;                 // and they use warpgroup matrix instructions
 };
 
+constexpr bool is_v2(memra_format format) {
+  return format == MEMRA_NVFP4_V2;
+}
+
 // A failure with CUDA's name for the error. Never reads or clears the runtime's last error.
 Status cuda_failure(cudaError_t error, const char* what);
 

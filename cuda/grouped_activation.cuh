@@ -64,11 +64,11 @@ struct ActivationForm {
   }
 
   __device__ __forceinline__ float operator()(float g, float u) const {
-    g = g > limit_before ? limit_before : g;
-    u = u < -limit_up ? -limit_up : (u > limit_up ? limit_up : u);
+    g = numerics::clamp_above(g, limit_before);
+    u = numerics::clamp_both(u, limit_up);
     const float e = exp2_approximate(__fmul_rn(minus_alpha_log2e, g));
     float s = __fmul_rn(g, reciprocal_approximate(__fadd_rn(1.0f, e)));
-    s = s > limit_after ? limit_after : s;
+    s = numerics::clamp_above(s, limit_after);
     return __fmul_rn(s, __fadd_rn(u, offset));
   }
 };

@@ -21,7 +21,6 @@
 
 namespace memra::cuda {
 
-inline constexpr int kFragmentRows = 16;
 inline constexpr float kWeightUnit = 0x1p14f;  // undoes the 2^-14
 
 MEMRA_HD constexpr int blocks_of(int64_t columns) {

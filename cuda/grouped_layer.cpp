@@ -24,23 +24,22 @@ class Layer {
       MEMRA_TRY(enqueue([&] { return plan_tiles(device_, experts(), tiles(), launch_); }));
     }
     if (wants(MEMRA_GROUPED_GATHER)) MEMRA_TRY(enqueue([&] { return scatter(); }));
+    // Lists of an earlier call have been taken from.
+    if (!wants(MEMRA_GROUPED_ROUTE) && wants(MEMRA_GROUPED_GATE_UP | MEMRA_GROUPED_DOWN)) {
+      MEMRA_TRY(enqueue([&] { return rewind_tiles(device_, tiles(), launch_); }));
+    }
     if (wants(MEMRA_GROUPED_GATE_UP)) {
-      if (!wants(MEMRA_GROUPED_ROUTE)) MEMRA_TRY(enqueue([&] { return rewind(); }));
       MEMRA_TRY(enqueue([&] { return gate_up(); }));
       MEMRA_TRY(enqueue([&] { return finish(); }));
     }
-    if (wants(MEMRA_GROUPED_DOWN)) {
-      if ((args_.stages & (MEMRA_GROUPED_ROUTE | MEMRA_GROUPED_GATE_UP)) == 0) {
-        MEMRA_TRY(enqueue([&] { return rewind(); }));
-      }
-      MEMRA_TRY(enqueue([&] { return down(); }));
-    }
+    if (wants(MEMRA_GROUPED_DOWN)) MEMRA_TRY(enqueue([&] { return down(); }));
     if (wants(MEMRA_GROUPED_SUM)) MEMRA_TRY(enqueue([&] { return sum(); }));
     return MEMRA_OK;
   }
 
  private:
-  bool wants(uint32_t stage) const { return (args_.stages & stage) != 0; }
+  // Any of them.
+  bool wants(uint32_t stages) const { return (args_.stages & stages) != 0; }
 
   // All but the first are chained.
   template <class Step>
@@ -87,8 +86,6 @@ class Layer {
     route_args.workspace = at<void*>(places_.route);
     return route(device_, route_args, launch_);
   }
-
-  Status rewind() const { return rewind_tiles(device_, tiles(), launch_); }
 
   Status scatter() const {
     ScatterF16Args scatter_args;

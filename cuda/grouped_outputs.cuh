@@ -67,7 +67,7 @@ struct OutputRow {
     bias = biased ? biases[output] : 0.0f;
   }
   __device__ __forceinline__ float operator()(float dot) const {
-    return biased ? __fmaf_rn(dot, scale, bias) : __fmul_rn(dot, scale);
+    return numerics::plane_value(dot, scale, biased, bias);
   }
 };
 

@@ -3,7 +3,6 @@
 #include "grouped_products.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "grouped_kernels.h"
 #include "grouped_layout.cuh"
@@ -30,10 +29,6 @@ struct Kernels<GroupedPlaneKernel> {
 
 ProductFamily family_of(const Device& device) {
   return device.wgmma ? ProductFamily::kWgmma : ProductFamily::kMma;
-}
-
-bool is_v2(memra_format format) {
-  return format == MEMRA_NVFP4_V2;
 }
 
 template <class Kernel>

@@ -13,10 +13,6 @@ constexpr int kWarpsPacked = 4;
 constexpr int kMaxDownWarps = 16;
 constexpr int64_t kMaxBlocks = 1 << 30;
 
-constexpr bool is_v2(memra_format format) {
-  return format == MEMRA_NVFP4_V2;
-}
-
 // The bits of a variant that choose a kernel among those that exist. Mixed formats have no ILP
 // form, the accumulators of shared pairs leave no registers to load ahead into, and the probes'
 // arms exist for what is timed: ILP and lane-major.
