@@ -12,6 +12,14 @@ function(require_positive)
   endif()
 endfunction()
 
+# require_equal(wanted path...).
+function(require_equal wanted)
+  get(value ${ARGN})
+  if(NOT value STREQUAL wanted)
+    message(FATAL_ERROR "${ARGN}: '${value}' instead of '${wanted}'")
+  endif()
+endfunction()
+
 # require_length(length path...): so many entries.
 function(require_length length)
   string(JSON n LENGTH "${document}" ${ARGN})

@@ -4,13 +4,6 @@ cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/../check_json.cmake")
 file(READ "${FILE}" document)
 
-function(require_equal wanted)
-  get(value ${ARGN})
-  if(NOT value STREQUAL wanted)
-    message(FATAL_ERROR "${ARGN}: '${value}' instead of '${wanted}'")
-  endif()
-endfunction()
-
 get(version library version)
 require_equal(0 status)
 require_length(${RANKS} ranks)
