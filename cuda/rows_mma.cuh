@@ -158,4 +158,55 @@ __device__ __forceinline__ void step_shared(const MmaConstants& k, const TilePai
   }
 }
 
+// One tile of two blocks for many operands: lane 4r + t has word t of every group of row r, which
+// is 8 codes of half t / 2, and the scale bytes of row r.
+struct WideTilePair {
+  uint4 codes[2];         // by group
+  uint32_t scales[2][2];  // of groups 0, 1 and 2, 3
+};
+
+// Both blocks against 4 kQuads operands, a group at a time: column n of B holds operand n / 2 where
+// the lane's word is of half n % 2, and zeros elsewhere, so lane t gets both integers of rule 2 for
+// operand 4q + t. Twice the operands for each instruction of step_shared, but twice the scales.
+// x_of(q, g) and d_of(q, g) load; acc[2q + block]: the chains of the tile's four groups.
+template <int kQuads, class XOf, class DOf>
+__device__ __forceinline__ void step_wide(const MmaConstants& k, const WideTilePair& w, XOf x_of,
+                                          DOf d_of, float (&acc)[2 * kQuads][4]) {
+#pragma unroll
+  for (int g = 0; g < 4; ++g) {
+    const auto word = [&](int b) {
+      const uint4& codes = w.codes[b];
+      return g == 0 ? codes.x : g == 1 ? codes.y : g == 2 ? codes.z : codes.w;
+    };
+    const Magnitudes m[2] = {Magnitudes::of(k, word(0)), Magnitudes::of(k, word(1))};
+    float s[2][2];
+#pragma unroll
+    for (int b = 0; b < 2; ++b) {
+      const uint32_t pair =
+          f16_pair_of_e4m3(static_cast<uint16_t>(w.scales[b][g / 2] >> (g % 2 * 16)));
+      const __half2 halves = reinterpret_cast<const __half2&>(pair);
+      s[b][0] = __low2float(halves), s[b][1] = __high2float(halves);
+    }
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      const uint2 x = x_of(q, g);
+      int32_t plus[4], minus[4];
+      mma_m16n8k32(plus, m[0].plus_low, m[1].plus_low, m[0].plus_high, m[1].plus_high, x.x, x.y,
+                   k.magic);
+      mma_m16n8k32(minus, m[0].minus_low, m[1].minus_low, m[0].minus_high, m[1].minus_high, x.x,
+                   x.y, k.magic);
+      const float d_of_group = d_of(q, g);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const float low = numerics::sub(__int_as_float(plus[2 * b]), __int_as_float(minus[2 * b]));
+        const float high =
+            numerics::sub(__int_as_float(plus[2 * b + 1]), __int_as_float(minus[2 * b + 1]));
+        const float partial =
+            numerics::second_half(s[b][1], high, numerics::first_half(s[b][0], low));
+        acc[2 * q + b][g] = numerics::row_step(acc[2 * q + b][g], d_of_group, partial);
+      }
+    }
+  }
+}
+
 }  // namespace memra::cuda

@@ -29,7 +29,7 @@ template <int kRun>
 struct SharedControl : RingControl<kRun> {
   RingPlan whole_plan;
   BlockPlan plan;
-  RunTable runs;
+  Runs<kRun> runs;
   SlotScales slots;
 };
 template <>
@@ -41,7 +41,7 @@ struct SharedControl<1> : RingControl<1> {
 #if __CUDA_ARCH__ >= 900
 
 template <int kRun>
-const __device__ __forceinline__ RunTable* runs_of(const SharedControl<kRun>& c) {
+__device__ const __forceinline__ Runs<kRun>* runs_of(const SharedControl<kRun>& c) {
   if constexpr (is_dual(kRun)) {
     return nullptr;
   } else {
@@ -144,9 +144,11 @@ __device__ __forceinline__ Segment first_segment(const RingParams& p, const Bloc
 // A segment's activations: rows of x, or pairs of what gate and up have made.
 template <int kRun, RowsArm kArm>
 __device__ __forceinline__ void take_operands(const RingParams& p, const SharedControl<kRun>& c,
-                                              const RingMemory<kRun>& m, Segment segment,
-                                              int& waited) {
-  if constexpr (kArm == RowsArm::kLoadOnly) return;
+                                              const RingMemory<kRun>& m, Segment segment) {
+  if constexpr (kArm == RowsArm::kLoadOnly) {
+    named_sync(kConsumerBarrier, kConsumerThreads);
+    return;
+  }
   const bool gate_up = segment.gate_up();
   const int index = segment.index();
   int count;
@@ -164,12 +166,9 @@ __device__ __forceinline__ void take_operands(const RingParams& p, const SharedC
   } else {
     count = c.runs.first[index + 1] - c.runs.first[index];
     run = c.runs.order + c.runs.first[index];
-    if (!gate_up && waited <= segment.round()) {
-      if (threadIdx.x == 0) {
-        for (; waited <= segment.round(); ++waited)
-          grid_wait(&p.exchange->arrived[waited]);
-      }
-      waited = segment.round() + 1;
+    if (!gate_up && threadIdx.x == 0) {
+      for (int round = 0; round <= segment.round(); ++round)
+        grid_wait(&p.exchange->arrived[round]);
     }
   }
   named_sync(kConsumerBarrier, kConsumerThreads);  // the activations before have been read
@@ -185,22 +184,26 @@ __device__ __forceinline__ void take_operands(const RingParams& p, const SharedC
 template <int kRun, bool kFull, RowsArm kArm>
 __device__ __forceinline__ void consume_all(const RingParams& p, SharedControl<kRun>& c,
                                             const RingMemory<kRun>& m, const BlockPlan& plan) {
-  // Worked out anew where wanted: bringing activations takes all registers there are.
-  const auto end = [&] {
-    return plan.n_gate_up() + plan.n_down(is_dual(kRun), static_cast<uint32_t>(p.down.top_k));
-  };
-  if (end() == 0) return;
-  Segment segment = first_segment<kRun>(p, plan);
-  Consumed done;
-  int waited = 0;
+  const uint32_t n_units =
+      plan.n_gate_up() + plan.n_down(is_dual(kRun), static_cast<uint32_t>(p.down.top_k));
+  if (n_units == 0) return;
+  if (threadIdx.x == 0) c.n_units = n_units;
+  c.progress[threadIdx.x / 32].set(RingPosition(0), 0, first_segment<kRun>(p, plan),
+                                   static_cast<int>(threadIdx.x) % 32);
   for (;;) {
-    take_operands<kRun, kArm>(p, c, m, segment, waited);
-    const int thread = thread_index_here();
-    const bool gate_up = segment.gate_up();
-    const uint32_t operands = m.operands() + (gate_up ? 0 : p.down_operands);
-    segment = consume<kFull, kArm>(c, m, gate_up ? p.gate_up.in : p.down.in, operands, segment,
-                                   end(), thread / 32, thread % 32, done);
-    if (done.unit == end()) return;
+    // Its barrier is what n_units waits for as well.
+    take_operands<kRun, kArm>(p, c, m, c.progress[thread_index_here() / 32].segment);
+    const int thread = thread_index_here(), warp = thread / 32, lane = thread % 32;
+    Progress& done = c.progress[warp];
+    const bool gate_up = done.segment.gate_up();
+    const int64_t in = gate_up ? p.gate_up.in : p.down.in;
+    if constexpr (is_dual(kRun)) {
+      consume<kFull, kArm>(c, m, in, m.operands() + (gate_up ? 0 : p.down_operands), warp, lane,
+                           done);
+    } else {
+      consume<kFull, kArm>(c, m, in, warp, lane, done);
+    }
+    if (done.unit == c.n_units) return;
   }
 }
 
@@ -269,15 +272,17 @@ constexpr RingKernel entry() {
 }
 
 constexpr RingKernel kKernels[] = {
-    entry<1, true, RowsArm::kServed>(),       entry<1, false, RowsArm::kServed>(),
-    entry<kMaxRun, true, RowsArm::kServed>(), entry<kMaxRun, false, RowsArm::kServed>(),
-    entry<1, true, RowsArm::kLoadOnly>(),     entry<1, false, RowsArm::kLoadOnly>(),
-    entry<1, true, RowsArm::kMathOnly>(),     entry<1, false, RowsArm::kMathOnly>(),
+    entry<1, true, RowsArm::kServed>(),          entry<1, false, RowsArm::kServed>(),
+    entry<kNarrowRun, true, RowsArm::kServed>(), entry<kNarrowRun, false, RowsArm::kServed>(),
+    entry<kWideRun, true, RowsArm::kServed>(),   entry<kWideRun, false, RowsArm::kServed>(),
+    entry<1, true, RowsArm::kLoadOnly>(),        entry<1, false, RowsArm::kLoadOnly>(),
+    entry<1, true, RowsArm::kMathOnly>(),        entry<1, false, RowsArm::kMathOnly>(),
 };
 
 int64_t dynamic_bytes(const Device& device, int run) {
-  return ring_dynamic_bytes(
-      device, is_dual(run) ? sizeof(SharedControl<1>) : sizeof(SharedControl<kMaxRun>));
+  return ring_dynamic_bytes(device, is_dual(run)        ? sizeof(SharedControl<1>)
+                                    : run <= kNarrowRun ? sizeof(SharedControl<kNarrowRun>)
+                                                        : sizeof(SharedControl<kWideRun>));
 }
 
 RingShape ring_shape(const Device& device, int run, int64_t operand_bytes) {
@@ -304,8 +309,8 @@ Choice choose_gate_up(const Device& device, RowsArm arm, int64_t in, int64_t tok
                       int64_t n_pairs) {
   constexpr int64_t kMostResident = 4;
   if (tokens > 1 && n_pairs <= kMaxRoutedPairs && arm == RowsArm::kServed) {
-    const RingShape shape = ring_shape(device, kMaxRun, operands_of(in, kMaxRun));
-    if (fits(shape)) return {kMaxRun, 0, shape};
+    const RingShape shape = ring_shape(device, kNarrowRun, operands_of(in, kNarrowRun));
+    if (fits(shape)) return {kNarrowRun, 0, shape};
   }
   if (tokens <= kMostResident) {
     const RingShape shape = ring_shape(device, 1, operands_of(in, tokens));
@@ -319,8 +324,7 @@ RingShape down_shape(const Device& device, int64_t in, int64_t top_k) {
 }
 
 Choice choose_layer(const Device& device, int64_t hidden_size, int64_t intermediate_size,
-                    int64_t tokens, int64_t top_k) {
-  const int64_t gate_up = operands_of(hidden_size, kMaxRun);
+                    int64_t tokens, int64_t top_k, int64_t n_local) {
   const int64_t packets = top_k * (intermediate_size / numerics::kGroupValues) * kGroupPackets;
   if (tokens == 1 && packets <= Exchange::kPackets) {
     const int64_t x = operands_of(hidden_size, 1);
@@ -328,8 +332,17 @@ Choice choose_layer(const Device& device, int64_t hidden_size, int64_t intermedi
     const Choice alone{1, 1, ring_shape(device, 1, x + down), static_cast<uint32_t>(x)};
     if (fits(alone.shape)) return alone;
   }
-  const int64_t down = operands_of(intermediate_size, kMaxRun);
-  return {kMaxRun, 0, ring_shape(device, kMaxRun, gate_up > down ? gate_up : down)};
+  const auto shared = [&](int run) {
+    const int64_t gate_up = operands_of(hidden_size, run),
+                  down = operands_of(intermediate_size, run);
+    return Choice{run, 0, ring_shape(device, run, gate_up > down ? gate_up : down)};
+  };
+  // From about three pairs an expert on.
+  if (tokens * top_k >= 3 * n_local && tokens * top_k <= kMaxRoutedPairs / 2) {
+    const Choice wide = shared(kWideRun);
+    if (fits(wide.shape)) return wide;
+  }
+  return shared(kNarrowRun);
 }
 
 Status launch_ring(const Device& device, RowsArm arm, const Choice& choice, int64_t n_units,
@@ -378,7 +391,7 @@ bool layer_ring_fits(const Device& device, int64_t hidden_size, int64_t intermed
                      int64_t tokens, int64_t top_k, int64_t n_local) {
   return device.compute_capability >= 90 && n_local <= kMaxRoutedExperts &&
          tokens * top_k <= kMaxRoutedPairs &&
-         fits(choose_layer(device, hidden_size, intermediate_size, tokens, top_k).shape);
+         fits(choose_layer(device, hidden_size, intermediate_size, tokens, top_k, n_local).shape);
 }
 
 Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& params,
@@ -405,7 +418,8 @@ Status down_ring(const Device& device, RowsArm arm, const DownParams& params,
 
 Status layer_ring(const Device& device, const GateUpParams& gate_up, const DownParams& down,
                   Exchange* exchange, const Launch& launch, bool* taken) {
-  const Choice choice = choose_layer(device, gate_up.in, down.in, down.tokens, down.top_k);
+  const Choice choice =
+      choose_layer(device, gate_up.in, down.in, down.tokens, down.top_k, gate_up.route.n_local);
   RingParams p{};
   p.gate_up = gate_up;
   p.down = down;

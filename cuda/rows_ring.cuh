@@ -18,6 +18,7 @@
 #include "device.h"
 #include "rows_dot.cuh"
 #include "rows_mma.cuh"
+#include "rows_route.cuh"
 
 namespace memra::cuda {
 
@@ -27,7 +28,7 @@ inline constexpr int kProducerWarp = kConsumerWarps;
 inline constexpr int kFinisherWarp = kConsumerWarps + 1;
 inline constexpr int kRingThreads = (kConsumerWarps + 2) * 32;
 inline constexpr int kConsumerThreads = kConsumerWarps * 32;
-inline constexpr int kMaxStages = 16;
+inline constexpr int kMaxStages = 10;
 inline constexpr int kMinStages = 3;
 
 // A place in a ring of stages, and the parity of the phase that its barrier is in.
@@ -74,12 +75,29 @@ __host__ __device__ constexpr int operand_bytes(int pieces) {
   return pieces * (kPieceColumns + kPieceGroups * 4) + 16;
 }
 
-// What lanes without an activation of their own read.
-inline constexpr int kZeroBytes = 32;
+// What lanes without an activation of their own read: for four groups.
+inline constexpr int kZeroBytes = 4 * static_cast<int>(numerics::kGroupValues);
 
-// Most pairs that share one read and one decode of their weights. Eight were no faster: the tensor
-// cores then have as much to do as everything else.
-inline constexpr int kMaxRun = 4;
+// Most pairs that share one read and one decode of their weights: up to kNarrowRun by step_shared,
+// beyond by step_wide.
+inline constexpr int kNarrowRun = 4;
+inline constexpr int kWideRun = 8;
+
+// Sums of a lane for one unit: chains of two groups, for one operand of each block (dual), or for
+// both blocks and every operand.
+__host__ __device__ constexpr bool is_dual(int run) {
+  return run == 1;
+}
+__host__ __device__ constexpr int lane_sums(int run) {
+  return is_dual(run) ? 2 : 2 * run;
+}
+__host__ __device__ constexpr int dot_slots(int run) {
+  // The sums of a wide run are many, and its units take long.
+  return is_dual(run) ? kMaxDotSlots : run > kNarrowRun ? 1 : 2;
+}
+__host__ __device__ constexpr int dot_bytes(int run) {
+  return kConsumerThreads * lane_sums(run) * 4;
+}
 
 // ---- Units
 
@@ -121,8 +139,12 @@ struct Unit<1> {
 };
 
 // The producer is at most all stages and all dot slots ahead of the finisher.
-inline constexpr int kUnitSlots = 32;
+inline constexpr int kUnitSlots = 16;
 static_assert(kUnitSlots > kMaxStages + kMaxDotSlots + 1);
+
+// The runs of all pairs; wide runs are short of shared memory.
+template <int kRun>
+using Runs = RunTable<(kRun > kNarrowRun ? kMaxRoutedPairs / 2 : kMaxRoutedPairs)>;
 
 struct RingBarriers {
   uint64_t full[kMaxStages];
@@ -130,11 +152,35 @@ struct RingBarriers {
   uint64_t dots_empty[kMaxDotSlots];
 };
 
+// How far a consumer warp has come: in shared memory, because bringing activations takes all
+// registers there are.
+struct Progress {
+  int32_t stage;
+  uint32_t parity;
+  uint32_t unit;
+  Segment segment;  // of that unit
+
+  __device__ __forceinline__ RingPosition position() const {
+    RingPosition at(parity);
+    at.stage = stage;
+    return at;
+  }
+  // By the whole warp.
+  __device__ __forceinline__ void set(const RingPosition& at, uint32_t next_unit, Segment next,
+                                      int lane) {
+    __syncwarp();
+    if (lane == 0) stage = at.stage, parity = at.parity, unit = next_unit, segment = next;
+    __syncwarp();
+  }
+};
+
 template <int kRun>
 struct RingControl {
   RingBarriers barriers;
   Unit<kRun> units[kUnitSlots];
-  Unit<kRun> dot_units[kMaxDotSlots];
+  Unit<kRun> dot_units[dot_slots(kRun)];
+  Progress progress[kConsumerWarps];
+  uint32_t n_units;                         // of the block
   Unit<kRun> finishing;                     // the finisher's own
   float act[kRun][numerics::kGroupValues];  // outputs that wait for the rest of their group
   uint32_t group[9];                        // the same quantised, and their d
@@ -152,21 +198,6 @@ inline int64_t ring_dynamic_bytes(const Device& device, int64_t static_bytes) {
   constexpr int64_t kReserved = 1024;
   const int64_t of_sm = static_cast<int64_t>(device.shared_bytes_per_block) + kReserved;
   return of_sm / kRingBlocksPerSm - kReserved - static_bytes - 128;
-}
-
-// Sums of a lane for one unit: chains of two groups, for one operand of each block (dual), or for
-// both blocks and every operand.
-__host__ __device__ constexpr bool is_dual(int run) {
-  return run == 1;
-}
-__host__ __device__ constexpr int lane_sums(int run) {
-  return is_dual(run) ? 2 : 2 * run;
-}
-__host__ __device__ constexpr int dot_slots(int run) {
-  return is_dual(run) ? kMaxDotSlots : 2;
-}
-__host__ __device__ constexpr int dot_bytes(int run) {
-  return kConsumerThreads * lane_sums(run) * 4;
 }
 
 inline RingShape make_ring_shape(int64_t dynamic_bytes, int run, int64_t operand_bytes) {

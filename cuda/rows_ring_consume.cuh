@@ -46,6 +46,62 @@ class LanePlaces {
   uint32_t word_;
 };
 
+// What a lane of step_shared works with.
+struct NarrowLane {
+  LanePlaces whole, last;
+  uint32_t stride;  // from a lane's operand to its next
+  uint32_t x_first, x_step, x_stride;
+  uint32_t d_first;
+
+  __device__ __forceinline__ NarrowLane(int64_t in, uint32_t zeros, uint32_t operands, int warp,
+                                        int lane)
+      : whole(in, warp, lane, 0, false), last(in, warp, lane, 0, true) {
+    const int t = lane % 4, column = lane / 4, pieces = pieces_of(in);
+    const bool active = column % 4 == t;
+    stride = 2 * operand_bytes(pieces);
+    x_first = active ? operands + column / 4 * operand_bytes(pieces) +
+                           (4 * warp + t) * numerics::kGroupValues
+                     : zeros;
+    x_step = active ? kPieceColumns : 0, x_stride = active ? stride : 0;
+    d_first = operands + t / 2 * operand_bytes(pieces) + pieces * kPieceColumns +
+              (4 * warp + 2 * (t % 2)) * 4;
+  }
+};
+
+// The same for step_wide: the lane's row of its matrix of codes, and its own row's scales, two
+// words of two groups each.
+class WidePlaces {
+ public:
+  __device__ __forceinline__ WidePlaces(int64_t in, int lane_class, int lane) {
+    const int tile = (pieces_of(in) - 1) * kLaneClasses + lane_class;
+    const int groups = static_cast<int>(in / numerics::kGroupValues) - 4 * tile;
+    const int row = lane % 8, group = lane / 8, own_row = lane / 4;
+    const int first_codes = lane_class * numerics::kV2TileCodeBytes;
+    const int first_scales = 2 * kBlockCodeBytes + lane_class * numerics::kV2TileScaleBytes;
+    const auto word = [&](int of_row) {
+      return static_cast<uint32_t>(first_codes + (row * of_row + min(group, of_row - 1)) *
+                                                     numerics::kGroupCodeBytes) |
+             static_cast<uint32_t>(first_scales + own_row * of_row * 2) << 16;
+    };
+    whole_ = word(4);
+    // Half a tile has its rows closer together.
+    last_ = groups == 2 ? word(2) : whole_;
+    masks_[0] = groups > 0 ? ~0u : 0;
+    masks_[1] = groups > 2 ? ~0u : 0;
+  }
+  __device__ __forceinline__ uint32_t codes(bool is_last) const {
+    return (is_last ? last_ : whole_) & 0xFFFF;
+  }
+  __device__ __forceinline__ uint32_t scales(bool is_last) const {
+    return (is_last ? last_ : whole_) >> 16;
+  }
+  __device__ __forceinline__ uint32_t mask(int word) const { return masks_[word]; }
+
+ private:
+  uint32_t whole_, last_;
+  uint32_t masks_[2];
+};
+
 #if __CUDA_ARCH__ >= 900
 
 template <RowsArm kArm, int kScaleWords>
@@ -80,12 +136,6 @@ __device__ __forceinline__ void hand_over(const AnyUnit& from, AnyUnit& to, int 
   }
 }
 
-// How far a consumer warp has come.
-struct Consumed {
-  RingPosition at{0};
-  uint32_t unit = 0;
-};
-
 // Sums of a unit on their way: waits for the place, and tells the finisher after `store`.
 template <int kRun, class Store>
 __device__ __forceinline__ void pass_on(RingControl<kRun>& c, const RingMemory<kRun>& m,
@@ -97,13 +147,12 @@ __device__ __forceinline__ void pass_on(RingControl<kRun>& c, const RingMemory<k
   named_arrive(kFirstDotBarrier + slot, kDotThreads);
 }
 
-// A consumer warp over the units of a segment, before unit `end`, whose blocks have an operand
-// each, by its place from address `operands` on. Returns the segment of the unit where it stopped,
-// if done.unit is not `end`.
+// A consumer warp over the units of a segment, whose blocks have an operand each, by its place from
+// address `operands` on. `done` tells where it stopped, with the next segment's first unit or at
+// the end of all.
 template <bool kFull, RowsArm kArm>
-__device__ __forceinline__ Segment consume(RingControl<1>& c, const RingMemory<1>& m, int64_t in,
-                                           uint32_t operands, Segment segment, uint32_t end,
-                                           int warp, int lane, Consumed& done) {
+__device__ __forceinline__ void consume(RingControl<1>& c, const RingMemory<1>& m, int64_t in,
+                                        uint32_t operands, int warp, int lane, Progress& done) {
   const int t = lane % 4, column = lane / 4;
   const bool second = t >= 2;
   const int pieces = pieces_of(in);
@@ -117,13 +166,14 @@ __device__ __forceinline__ Segment consume(RingControl<1>& c, const RingMemory<1
   const uint32_t x_first = (4 * warp + t) * numerics::kGroupValues;
   const uint32_t x_step = active ? kPieceColumns : 0;
   const uint32_t d_first = pieces * kPieceColumns + (4 * warp + 2 * (t % 2)) * 4;
-  RingPosition at = done.at;
+  const Segment segment = done.segment;
+  RingPosition at = done.position();
   for (uint32_t index = done.unit;; ++index) {
     barrier_wait(m.full(at.stage), at.parity);
     const Unit<1>& unit = c.units[index % kUnitSlots];
     if (unit.segment.word != segment.word) {
-      done.at = at, done.unit = index;
-      return unit.segment;
+      done.set(at, index, unit.segment, lane);
+      return;
     }
     float acc[2] = {};
     if (unit.live != 0) {
@@ -183,9 +233,9 @@ __device__ __forceinline__ Segment consume(RingControl<1>& c, const RingMemory<1
     }
     pass_on(c, m, index, warp, lane,
             [&](uint32_t dots) { store_shared(dots + (warp * 32 + lane) * 8, acc[0], acc[1]); });
-    if (index + 1 == end) {
-      done.unit = end;
-      return segment;
+    if (index + 1 == c.n_units) {
+      done.set(at, index + 1, unit.segment, lane);
+      return;
     }
   }
 }
@@ -193,37 +243,25 @@ __device__ __forceinline__ Segment consume(RingControl<1>& c, const RingMemory<1
 // The same over units whose blocks share up to kRun operands. Sums of operands
 // beyond count are rubbish.
 template <bool kFull, RowsArm kArm, int kRun>
-__device__ __forceinline__ Segment consume(RingControl<kRun>& c, const RingMemory<kRun>& m,
-                                           int64_t in, uint32_t operands, Segment segment,
-                                           uint32_t end, int warp, int lane, Consumed& done) {
+__device__ __forceinline__ void consume(RingControl<kRun>& c, const RingMemory<kRun>& m, int64_t in,
+                                        int warp, int lane, Progress& done) {
   constexpr int kPairs = kRun / 2;
-  const int t = lane % 4, column = lane / 4;
   const int pieces = pieces_of(in);
   const MmaConstants k = MmaConstants::make();
   const uint32_t ring = m.ring();
-  const LanePlaces whole(in, warp, lane, 0, false), last(in, warp, lane, 0, true);
-  const uint32_t codes = whole.codes(), scales = whole.scales();
-  const bool active = column % 4 == t;
-  const uint32_t stride = 2 * operand_bytes(pieces);  // from a lane's operand to its next
-  const uint32_t x_first = active ? operands + column / 4 * operand_bytes(pieces) +
-                                        (4 * warp + t) * numerics::kGroupValues
-                                  : m.zeros();
-  const uint32_t x_step = active ? kPieceColumns : 0, x_stride = active ? stride : 0;
-  const uint32_t d_first = operands + t / 2 * operand_bytes(pieces) + pieces * kPieceColumns +
-                           (4 * warp + 2 * (t % 2)) * 4;
-  RingPosition at = done.at;
+  const NarrowLane outside(in, m.zeros(), m.operands(), warp, lane);
+  RingPosition at = done.position();
   for (uint32_t index = done.unit;; ++index) {
     barrier_wait(m.full(at.stage), at.parity);
     const Unit<kRun>& unit = c.units[index % kUnitSlots];
-    if (unit.segment.word != segment.word) {
-      done.at = at, done.unit = index;
-      return unit.segment;
+    if (unit.segment.word != done.segment.word) {
+      done.set(at, index, unit.segment, lane);
+      return;
     }
     float acc[kPairs][4] = {};
     if (unit.live != 0) {
-      uint32_t x_at = x_first, d_at = d_first;
-      const auto all_steps = [&](auto operands) {
-        constexpr int kOperands = decltype(operands)::value;
+      // step(stage, i, is_last, release): piece i of a stage; release() once its tiles are read.
+      const auto over_steps = [&](auto step) {
         for (int left = pieces;;) {
           const uint32_t stage = ring + at.stage * kStageBytes;
           const int here = min(left, kStagePieces);
@@ -232,30 +270,80 @@ __device__ __forceinline__ Segment consume(RingControl<kRun>& c, const RingMemor
 #pragma unroll 1
           for (int i = 0; i < here; ++i) {
             const bool releases = i == here - 1;
-            const bool is_last = !kFull && releases && left == 0;
-            TilePair<2> w = load_tiles<kArm, 2>(
-                stage + (is_last ? last.codes() : codes) + i * kPieceCodeBytes,
-                stage + (is_last ? last.scales() : scales) + i * kPieceScaleBytes, d_at);
-            if (is_last) w.scales[0] &= last.mask(), w.scales[1] &= last.mask();
-            if (releases) {
+            step(stage, i, !kFull && releases && left == 0, [&] {
+              if (!releases) return;
               __syncwarp();
               if (lane == 0) barrier_arrive(m.empty(at.stage));
-            }
-            step_shared<kOperands>(
-                k, w, [&](int j, int h) { return load_shared_u32x4(x_at + j * x_stride + 16 * h); },
-                [&](int j) { return load_shared_f32x2(d_at + j * stride); }, acc);
-            x_at += x_step;
-            d_at += kPieceGroups * 4;
+            });
           }
           at.advance(m.shape.stages);
           if (left == 0) break;
           barrier_wait(m.full(at.stage), at.parity);
         }
       };
+      const auto narrow_steps = [&](auto n_operands) {
+        constexpr int kOperands = decltype(n_operands)::value;
+        // Beside wide steps there are no registers to keep it in.
+        const int thread = kRun > kNarrowRun ? thread_index_here() : 0;
+        const NarrowLane n = kRun > kNarrowRun
+                                 ? NarrowLane(in, m.zeros(), m.operands(), thread / 32, thread % 32)
+                                 : outside;
+        uint32_t x_at = n.x_first, d_at = n.d_first;
+        over_steps([&](uint32_t stage, int i, bool is_last, auto release) {
+          TilePair<2> w = load_tiles<kArm, 2>(
+              stage + (is_last ? n.last : n.whole).codes() + i * kPieceCodeBytes,
+              stage + (is_last ? n.last : n.whole).scales() + i * kPieceScaleBytes, d_at);
+          if (is_last) w.scales[0] &= n.last.mask(), w.scales[1] &= n.last.mask();
+          release();
+          step_shared<kOperands>(
+              k, w, [&](int j, int h) { return load_shared_u32x4(x_at + j * n.x_stride + 16 * h); },
+              [&](int j) { return load_shared_f32x2(d_at + j * n.stride); }, acc);
+          x_at += n.x_step;
+          d_at += kPieceGroups * 4;
+        });
+      };
       if (unit.count <= 2) {
-        all_steps(std::integral_constant<int, 2>{});
-      } else {
-        all_steps(std::integral_constant<int, kRun>{});
+        narrow_steps(std::integral_constant<int, 2>{});
+      } else if (kRun <= kNarrowRun || unit.count <= kNarrowRun) {
+        narrow_steps(std::integral_constant<int, kNarrowRun>{});
+      } else if constexpr (kRun > kNarrowRun) {
+        constexpr int kQuads = kRun / 4;
+        const int thread = thread_index_here();
+        const int warp = thread / 32, lane = thread % 32, t = lane % 4, column = lane / 4;
+        const WidePlaces places(in, warp, lane);
+        const bool own = t / 2 == column % 2;
+        const uint32_t quad = 4 * operand_bytes(pieces), quad_of_x = own ? quad : 0;
+        uint32_t x_at = own ? m.operands() + column / 2 * operand_bytes(pieces) +
+                                  4 * warp * numerics::kGroupValues + t * 8
+                            : m.zeros();
+        uint32_t d_at =
+            m.operands() + t * operand_bytes(pieces) + pieces * kPieceColumns + 4 * warp * 4;
+        over_steps([&](uint32_t stage, int i, bool is_last, auto release) {
+          WideTilePair w;
+#pragma unroll
+          for (int b = 0; b < 2; ++b) {
+            w.codes[b] = load_matrices(stage + places.codes(is_last) + b * kBlockCodeBytes +
+                                       i * kPieceCodeBytes);
+            const uint32_t scales_at =
+                stage + places.scales(is_last) + b * kBlockScaleBytes + i * kPieceScaleBytes;
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+              w.scales[b][j] = load_shared(scales_at + 4 * j);
+              if (is_last) w.scales[b][j] &= places.mask(j);
+            }
+          }
+          release();
+          step_wide<kQuads>(
+              k, w,
+              [&](int q, int g) {
+                return load_shared_u32x2(x_at + q * quad_of_x +
+                                         g * static_cast<int>(numerics::kGroupValues));
+              },
+              [&](int q, int g) { return __uint_as_float(load_shared(d_at + q * quad + 4 * g)); },
+              acc);
+          if (own) x_at += kPieceColumns;
+          d_at += kPieceGroups * 4;
+        });
       }
     } else {
       __syncwarp();
@@ -269,9 +357,9 @@ __device__ __forceinline__ Segment consume(RingControl<kRun>& c, const RingMemor
                      acc[i][3]);
       }
     });
-    if (index + 1 == end) {
-      done.unit = end;
-      return segment;
+    if (index + 1 == c.n_units) {
+      done.set(at, index + 1, unit.segment, lane);
+      return;
     }
   }
 }
@@ -301,14 +389,9 @@ __device__ __forceinline__ float take_dual_dots(const RingMemory<1>& m, int slot
   return tree_add<kArm>(low, high);
 }
 
-// Dots of row lane / 4 of both blocks with operand 2i + lane % 4 / 2, in both lanes of that pair.
-template <RowsArm kArm, int kRun>
-__device__ __forceinline__ float2 shared_dots(const RingMemory<kRun>& m, int slot, int i,
-                                              int lane) {
-  float4 v[kLaneClasses];
-#pragma unroll
-  for (int j = 0; j < kLaneClasses; ++j)
-    v[j] = load_shared_f32x4(m.dots(slot) + ((j * (kRun / 2) + i) * 32 + lane) * 16);
+// The tree's distances 16, 8, 4.
+template <RowsArm kArm>
+__device__ __forceinline__ float4 sum_classes(float4 (&v)[kLaneClasses]) {
 #pragma unroll
   for (int distance = kLaneClasses / 2; distance > 0; distance /= 2) {
 #pragma unroll
@@ -319,12 +402,40 @@ __device__ __forceinline__ float2 shared_dots(const RingMemory<kRun>& m, int slo
       v[j].w = tree_add<kArm>(v[j].w, v[j + distance].w);
     }
   }
+  return v[0];
+}
+
+// Dots of row lane / 4 of both blocks with operand 2i + lane % 4 / 2, in both lanes of that pair.
+template <RowsArm kArm, int kRun>
+__device__ __forceinline__ float2 shared_dots(const RingMemory<kRun>& m, int slot, int i,
+                                              int lane) {
+  float4 v[kLaneClasses];
+#pragma unroll
+  for (int j = 0; j < kLaneClasses; ++j)
+    v[j] = load_shared_f32x4(m.dots(slot) + ((j * (kRun / 2) + i) * 32 + lane) * 16);
+  const float4 sum = sum_classes<kArm>(v);
   const auto quad = [&](float low, float high) {
     low = tree_add<kArm>(low, __shfl_xor_sync(~0u, low, 1));
     high = tree_add<kArm>(high, __shfl_xor_sync(~0u, high, 1));
     return tree_add<kArm>(low, high);
   };
-  return make_float2(quad(v[0].x, v[0].y), quad(v[0].z, v[0].w));
+  return make_float2(quad(sum.x, sum.y), quad(sum.z, sum.w));
+}
+
+// Of a wide run: dots of row lane / 4 of both blocks with operand 4q + lane % 4.
+template <RowsArm kArm, int kRun>
+__device__ __forceinline__ float2 wide_dots(const RingMemory<kRun>& m, int slot, int q, int lane) {
+  float dot[2];
+#pragma unroll
+  for (int b = 0; b < 2; ++b) {
+    float4 v[kLaneClasses];
+#pragma unroll
+    for (int j = 0; j < kLaneClasses; ++j)
+      v[j] = load_shared_f32x4(m.dots(slot) + ((j * (kRun / 2) + 2 * q + b) * 32 + lane) * 16);
+    const float4 sum = sum_classes<kArm>(v);
+    dot[b] = tree_add<kArm>(tree_add<kArm>(sum.x, sum.z), tree_add<kArm>(sum.y, sum.w));
+  }
+  return make_float2(dot[0], dot[1]);
 }
 
 // The next unit of the finisher, in `to` from here on, and where its sums are.

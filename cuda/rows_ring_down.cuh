@@ -25,7 +25,7 @@ struct SlotScales {
 #if __CUDA_ARCH__ >= 900
 
 template <RowsArm kArm>
-__device__ __forceinline__ void produce_down(const DownParams& p, const RunTable* /*runs*/,
+__device__ __forceinline__ void produce_down(const DownParams& p, const Runs<1>* /*runs*/,
                                              Producer<1>& to, const BlockPlan& plan) {
   const int lane = to.lane, block = lane % 2;
   const uint32_t row_blocks = static_cast<uint32_t>(p.rows / kRowBlock);
@@ -60,7 +60,7 @@ __device__ __forceinline__ void produce_down(const DownParams& p, const RunTable
 }
 
 template <RowsArm kArm, int kRun>
-__device__ __forceinline__ void produce_down(const DownParams& p, const RunTable* runs,
+__device__ __forceinline__ void produce_down(const DownParams& p, const Runs<kRun>* runs,
                                              Producer<kRun>& to, const BlockPlan& plan) {
   const int lane = to.lane;
   const uint32_t row_blocks = static_cast<uint32_t>(p.rows / kRowBlock);
@@ -132,23 +132,34 @@ template <RowsArm kArm, int kRun>
 __device__ __forceinline__ void finish_down(const DownParams& p, uint32_t n_units,
                                             RingControl<kRun>& c, const RingMemory<kRun>& m,
                                             uint32_t& index, int lane) {
-  constexpr int kPairs = kRun / 2;
   const int t = lane % 4;
   const Unit<kRun>& unit = c.finishing;
   for (uint32_t i = 0; i < n_units; ++i) {
     const int slot = take_unit(c, index, lane);
-    float dot[kPairs];
+    const auto put = [&](int j, int block, float dot) {
+      const int64_t row = (static_cast<int64_t>(unit.row_block) + block) * kRowBlock + lane / 4;
+      if (j < unit.count && row < p.rows) p.dots[unit.pair[j] * p.rows + row] = dot;
+    };
+    if (kRun > kNarrowRun && unit.count > kNarrowRun) {
+      if constexpr (kRun > kNarrowRun) {
+        float2 dots[kRun / 4];
 #pragma unroll
-    for (int n = 0; n < kPairs; ++n) {
-      const float2 both = shared_dots<kArm>(m, slot, n, lane);
-      dot[n] = t % 2 == 0 ? both.x : both.y;
-    }
-    barrier_arrive(m.dots_empty(slot));
-    const int64_t row = (static_cast<int64_t>(unit.row_block) + t % 2) * kRowBlock + lane / 4;
+        for (int q = 0; q < kRun / 4; ++q)
+          dots[q] = wide_dots<kArm>(m, slot, q, lane);
+        barrier_arrive(m.dots_empty(slot));
 #pragma unroll
-    for (int n = 0; n < kPairs; ++n) {
-      const int j = 2 * n + t / 2;
-      if (j < unit.count && row < p.rows) p.dots[unit.pair[j] * p.rows + row] = dot[n];
+        for (int q = 0; q < kRun / 4; ++q)
+          put(4 * q + t, 0, dots[q].x), put(4 * q + t, 1, dots[q].y);
+      }
+    } else {
+      float2 dots[2];
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+        dots[n] = shared_dots<kArm>(m, slot, n, lane);
+      barrier_arrive(m.dots_empty(slot));
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+        put(2 * n + t / 2, t % 2, t % 2 == 0 ? dots[n].x : dots[n].y);
     }
   }
 }

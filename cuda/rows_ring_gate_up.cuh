@@ -20,7 +20,7 @@ namespace memra::cuda {
 
 // resident: activations of all tokens have their places.
 template <RowsArm kArm, int kRun>
-__device__ __forceinline__ void produce_gate_up(const GateUpParams& p, const RunTable* runs,
+__device__ __forceinline__ void produce_gate_up(const GateUpParams& p, const Runs<kRun>* runs,
                                                 Producer<kRun>& to, const UnitRange& range,
                                                 bool resident) {
   const int lane = to.lane;
@@ -170,22 +170,25 @@ __device__ __forceinline__ void finish_gate_up(const GateUpParams& p, const Outb
       const float dot = take_dual_dots<kArm>(m, slot, lane);
       const float up = __shfl_xor_sync(~0u, dot, 2);
       if (t == 0) put(0, dot, up);
+    } else if (kRun > kNarrowRun && unit.count > kNarrowRun) {
+      if constexpr (kRun > kNarrowRun) {
+        float2 mine[kRun / 4];
+#pragma unroll
+        for (int q = 0; q < kRun / 4; ++q)
+          mine[q] = wide_dots<kArm>(m, slot, q, lane);
+        barrier_arrive(m.dots_empty(slot));
+#pragma unroll
+        for (int q = 0; q < kRun / 4; ++q)
+          if (4 * q + t < unit.count) put(4 * q + t, mine[q].x, mine[q].y);
+      }
     } else {
       // Of every two sums that both lanes of a pair get, each takes one to the end.
-      constexpr int kPairs = kRun / 2;
-      float2 mine[kPairs / 2];
-#pragma unroll
-      for (int n = 0; n < kPairs / 2; ++n) {
-        const float2 a = shared_dots<kArm>(m, slot, 2 * n, lane);
-        const float2 b = shared_dots<kArm>(m, slot, 2 * n + 1, lane);
-        mine[n] = t % 2 == 0 ? a : b;
-      }
+      const float2 a = shared_dots<kArm>(m, slot, 0, lane);
+      const float2 b = shared_dots<kArm>(m, slot, 1, lane);
       barrier_arrive(m.dots_empty(slot));
-#pragma unroll
-      for (int n = 0; n < kPairs / 2; ++n) {
-        const int j = 2 * (2 * n + t % 2) + t / 2;
-        if (j < unit.count) put(j, mine[n].x, mine[n].y);
-      }
+      const float2 mine = t % 2 == 0 ? a : b;
+      const int j = 2 * (t % 2) + t / 2;
+      if (j < unit.count) put(j, mine.x, mine.y);
     }
     if (kArm != RowsArm::kLoadOnly && p.out_q != nullptr &&
         unit.row_block % int{kGroupUnits} == kGroupUnits - 1) {

@@ -58,9 +58,10 @@ __device__ __forceinline__ void count_invalid_ids(const Route& r, int64_t n_pair
 inline constexpr int kMaxRoutedPairs = 1024;
 inline constexpr int kMaxRoutedExperts = 1024;
 
+template <int kPairs>
 struct RunTable {
-  uint16_t order[kMaxRoutedPairs];
-  uint16_t first[kMaxRoutedPairs + 1];  // position of each run, and the end of the last
+  uint16_t order[kPairs];
+  uint16_t first[kPairs + 1];  // position of each run, and the end of the last
   int32_t n_runs;
 };
 
@@ -86,8 +87,8 @@ __device__ __forceinline__ uint32_t warp_exclusive_sum(uint32_t value, int lane)
 
 // From ids, by the whole block. Stable, so that all blocks make the same runs; pairs that are
 // skipped are in none.
-template <int kRun>
-__device__ __forceinline__ void build_runs(const Route& r, int n_pairs, RunTable& t,
+template <int kRun, int kPairs>
+__device__ __forceinline__ void build_runs(const Route& r, int n_pairs, RunTable<kPairs>& t,
                                            RunScratch& s) {
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const int lane = thread % 32;
@@ -146,9 +147,9 @@ __device__ __forceinline__ void build_runs(const Route& r, int n_pairs, RunTable
 
 // From an order that a caller made (or none), by the whole block: same(a, b) says whether two pairs
 // share their slabs.
-template <int kRun, class Same>
+template <int kRun, int kPairs, class Same>
 __device__ __forceinline__ void build_runs(const int32_t* order, int n_pairs, Same same,
-                                           RunTable& t, RunScratch& s) {
+                                           RunTable<kPairs>& t, RunScratch& s) {
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   for (int i = thread; i < n_pairs; i += threads)
     t.order[i] = static_cast<uint16_t>(order != nullptr ? order[i] : i);
