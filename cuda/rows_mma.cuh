@@ -19,14 +19,36 @@
 
 namespace memra::cuda {
 
+// Two permutes look up a code's doubled value, and their sum is it: a positive code gives m + 1 by
+// the first table and -1, the sign of the byte, by the second one through its flipped sign; a
+// negative one gives 0, again a sign, and -m; zeros give 0 twice. So both may meet the same
+// activations in one accumulator.
+inline constexpr uint32_t kUpper0 = 0x04030200u, kUpper1 = 0x0D090705u;
+inline constexpr uint32_t kLower0 = 0xFDFEFF00u, kLower1 = 0xF4F8FAFCu;
+
+// One byte of a permute.
+constexpr int permuted(uint32_t low, uint32_t high, uint32_t selector) {
+  const uint32_t word = (selector & 4) != 0 ? high : low;
+  const auto byte = static_cast<int8_t>(word >> (selector & 3) * 8);
+  return (selector & 8) == 0 ? byte : byte < 0 ? -1 : 0;
+}
+constexpr bool tables_give_codes() {
+  for (uint32_t code = 0; code < 16; ++code) {
+    const int sum = permuted(kUpper0, kUpper1, code) + permuted(kLower0, kLower1, code ^ 8);
+    if (sum != numerics::e2m1_doubled(code)) return false;
+  }
+  return true;
+}
+static_assert(tables_give_codes());
+
 // Constants that would otherwise be moved into a register anew for nearly every use.
 struct MmaConstants {
-  uint32_t table;
-  uint32_t high;  // the multiplier that takes the upper half of a word down
+  uint32_t upper, lower;  // kUpper0 and kLower0; the others fit as immediates
+  uint32_t high;          // the multiplier that takes the upper half of a word down
   int32_t magic[4];
 
   static __device__ __forceinline__ MmaConstants make() {
-    MmaConstants k{opaque(kMagnitudes0), opaque(0x0100u), {}};
+    MmaConstants k{opaque(kUpper0), opaque(kLower0), opaque(0x0100u), {}};
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       k.magic[i] = static_cast<int32_t>(opaque(kMagicBits));
@@ -34,54 +56,57 @@ struct MmaConstants {
   }
 };
 
-// Magnitudes of one word of codes, those of positive and those of negative codes; low and high are
-// the parts of k that the instruction wants. (dot8 in rows_dot.cuh tells how the permute works.)
-struct Magnitudes {
-  uint32_t plus_low, plus_high, minus_low, minus_high;
+// One word of codes through both tables; low and high are the parts of k that the instruction
+// wants.
+struct Looked {
+  uint32_t upper_low, upper_high, lower_low, lower_high;
 
-  static __device__ __forceinline__ Magnitudes of(const MmaConstants& k, uint32_t codes) {
+  static __device__ __forceinline__ Looked of(const MmaConstants& k, uint32_t codes) {
     const uint32_t flipped = codes ^ kSignBits;
     // A shift by 16 on the multiplier's pipe: permutes and logic fill the other one.
     const uint32_t codes_high = __dp2a_lo(codes, k.high, 0u);
     const uint32_t flipped_high = __dp2a_lo(flipped, k.high, 0u);
-    return {byte_permute(k.table, kMagnitudes1, codes),
-            byte_permute(k.table, kMagnitudes1, codes_high),
-            byte_permute(k.table, kMagnitudes1, flipped),
-            byte_permute(k.table, kMagnitudes1, flipped_high)};
+    return {byte_permute(k.upper, kUpper1, codes), byte_permute(k.upper, kUpper1, codes_high),
+            byte_permute(k.lower, kLower1, flipped), byte_permute(k.lower, kLower1, flipped_high)};
   }
 };
 
+// acc += a word of both blocks times what the lane holds of B.
+__device__ __forceinline__ void multiply_word(const Looked& w0, const Looked& w1, uint32_t x0,
+                                              uint32_t x1, int32_t (&acc)[4]) {
+  mma_m16n8k32(acc, w0.upper_low, w1.upper_low, w0.upper_high, w1.upper_high, x0, x1, acc);
+  mma_m16n8k32(acc, w0.lower_low, w1.lower_low, w0.lower_high, w1.lower_high, x0, x1, acc);
+}
+
+// The integer in an accumulator that started at kMagic read as an integer, exact.
+__device__ __forceinline__ float integer_of(int32_t acc) {
+  return numerics::sub(__int_as_float(acc), kMagic);
+}
+
 // Half h of the groups of a tile, both blocks.
 struct HalfTile {
-  Magnitudes m[2][2];  // [word][block]
+  Looked w[2][2];  // [word][block]
 
   static __device__ __forceinline__ HalfTile of(const MmaConstants& k, const uint4 (&codes)[2],
                                                 int h) {
     HalfTile r;
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
-      r.m[0][b] = Magnitudes::of(k, h == 0 ? codes[b].x : codes[b].z);
-      r.m[1][b] = Magnitudes::of(k, h == 0 ? codes[b].y : codes[b].w);
+      r.w[0][b] = Looked::of(k, h == 0 ? codes[b].x : codes[b].z);
+      r.w[1][b] = Looked::of(k, h == 0 ? codes[b].y : codes[b].w);
     }
     return r;
   }
 
-  // The integers of rule 2 as floats, exact: columns 2t and 2t + 1 of block 0, then of block 1.
-  // Accumulators start at kMagic read as an integer, so that they are floats already.
+  // The integers of rule 2 as floats: columns 2t and 2t + 1 of block 0, then of block 1.
   __device__ __forceinline__ void multiply(const MmaConstants& k, const uint4& x,
                                            float (&sums)[4]) const {
-    int32_t plus[2][4], minus[2][4];
-    mma_m16n8k32(plus[0], m[0][0].plus_low, m[0][1].plus_low, m[0][0].plus_high, m[0][1].plus_high,
-                 x.x, x.y, k.magic);
-    mma_m16n8k32(minus[0], m[0][0].minus_low, m[0][1].minus_low, m[0][0].minus_high,
-                 m[0][1].minus_high, x.x, x.y, k.magic);
-    mma_m16n8k32(plus[1], m[1][0].plus_low, m[1][1].plus_low, m[1][0].plus_high, m[1][1].plus_high,
-                 x.z, x.w, plus[0]);
-    mma_m16n8k32(minus[1], m[1][0].minus_low, m[1][1].minus_low, m[1][0].minus_high,
-                 m[1][1].minus_high, x.z, x.w, minus[0]);
+    int32_t acc[4] = {k.magic[0], k.magic[1], k.magic[2], k.magic[3]};
+    multiply_word(w[0][0], w[0][1], x.x, x.y, acc);
+    multiply_word(w[1][0], w[1][1], x.z, x.w, acc);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      sums[i] = numerics::sub(__int_as_float(plus[1][i]), __int_as_float(minus[1][i]));
+      sums[i] = integer_of(acc[i]);
   }
 };
 
@@ -178,7 +203,7 @@ __device__ __forceinline__ void step_wide(const MmaConstants& k, const WideTileP
       const uint4& codes = w.codes[b];
       return g == 0 ? codes.x : g == 1 ? codes.y : g == 2 ? codes.z : codes.w;
     };
-    const Magnitudes m[2] = {Magnitudes::of(k, word(0)), Magnitudes::of(k, word(1))};
+    const Looked words[2] = {Looked::of(k, word(0)), Looked::of(k, word(1))};
     float s[2][2];
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
@@ -190,17 +215,12 @@ __device__ __forceinline__ void step_wide(const MmaConstants& k, const WideTileP
 #pragma unroll
     for (int q = 0; q < kQuads; ++q) {
       const uint2 x = x_of(q, g);
-      int32_t plus[4], minus[4];
-      mma_m16n8k32(plus, m[0].plus_low, m[1].plus_low, m[0].plus_high, m[1].plus_high, x.x, x.y,
-                   k.magic);
-      mma_m16n8k32(minus, m[0].minus_low, m[1].minus_low, m[0].minus_high, m[1].minus_high, x.x,
-                   x.y, k.magic);
+      int32_t sums[4] = {k.magic[0], k.magic[1], k.magic[2], k.magic[3]};
+      multiply_word(words[0], words[1], x.x, x.y, sums);
       const float d_of_group = d_of(q, g);
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
-        const float low = numerics::sub(__int_as_float(plus[2 * b]), __int_as_float(minus[2 * b]));
-        const float high =
-            numerics::sub(__int_as_float(plus[2 * b + 1]), __int_as_float(minus[2 * b + 1]));
+        const float low = integer_of(sums[2 * b]), high = integer_of(sums[2 * b + 1]);
         const float partial =
             numerics::second_half(s[b][1], high, numerics::first_half(s[b][0], low));
         acc[2 * q + b][g] = numerics::row_step(acc[2 * q + b][g], d_of_group, partial);
