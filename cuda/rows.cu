@@ -47,17 +47,28 @@ const DownKernel* find_down(RowsArm arm, memra_format format, uint32_t variant) 
   return nullptr;
 }
 
+Format format_of(memra_format format) {
+  return is_v2(format) ? Format::kV2 : Format::kV1;
+}
+
+// Variants that the ring kernels serve: lane-major activations with V2, loads ahead with V1.
+bool is_ring_variant(Format format, uint32_t variant) {
+  constexpr uint32_t kOther = MEMRA_ROWS_PACK | MEMRA_ROWS_DEDUP_ORDER;
+  const uint32_t kind = variant & (MEMRA_ROWS_LANE_MAJOR | MEMRA_ROWS_ILP);
+  return (variant & kOther) == 0 &&
+         (format == Format::kV2 ? (kind & MEMRA_ROWS_LANE_MAJOR) != 0 : kind == MEMRA_ROWS_ILP);
+}
+
 bool gate_up_uses_ring(const Device& device, memra_format gate, memra_format up,
                        int64_t hidden_size, uint32_t variant) {
-  constexpr uint32_t kOther = MEMRA_ROWS_PACK | MEMRA_ROWS_DEDUP_ORDER;
-  return (variant & MEMRA_ROWS_LANE_MAJOR) != 0 && (variant & kOther) == 0 && is_v2(gate) &&
-         is_v2(up) && gate_up_ring_fits(device, hidden_size);
+  return gate == up && is_ring_variant(format_of(gate), variant) &&
+         gate_up_ring_fits(device, format_of(gate), hidden_size);
 }
 
 bool down_uses_ring(const Device& device, memra_format format, int64_t intermediate_size,
                     int64_t top_k, uint32_t variant) {
-  return (variant & MEMRA_ROWS_LANE_MAJOR) != 0 && (variant & MEMRA_ROWS_PACK) == 0 &&
-         is_v2(format) && down_ring_fits(device, intermediate_size, top_k);
+  return is_ring_variant(format_of(format), variant & ~uint32_t{MEMRA_ROWS_DEDUP_ORDER}) &&
+         down_ring_fits(device, format_of(format), intermediate_size, top_k);
 }
 
 unsigned grid_blocks(int64_t wanted) {
@@ -78,17 +89,17 @@ Status rows_load(const Device& device) {
 RowsChoice choose_rows(const Device& device, const RowsShape& shape, int64_t tokens) {
   const bool shared = tokens > 1;
   RowsChoice choice;
-  if (is_v2(shape.gate_format) && is_v2(shape.up_format)) {
-    choice.gate_up_variant = MEMRA_ROWS_LANE_MAJOR;
-    if (!gate_up_ring_fits(device, shape.hidden_size)) choice.gate_up_variant |= MEMRA_ROWS_PACK;
-  } else {
-    choice.gate_up_variant = MEMRA_ROWS_ILP | MEMRA_ROWS_PACK;
+  choice.gate_up_variant =
+      is_v2(shape.gate_format) && is_v2(shape.up_format) ? MEMRA_ROWS_LANE_MAJOR : MEMRA_ROWS_ILP;
+  if (!gate_up_uses_ring(device, shape.gate_format, shape.up_format, shape.hidden_size,
+                         choice.gate_up_variant)) {
+    choice.gate_up_variant |= MEMRA_ROWS_PACK;
   }
   if (shared) choice.gate_up_variant |= MEMRA_ROWS_ORD;
   choice.down_variant = MEMRA_ROWS_ILP;
   if (is_v2(shape.down_format)) {
     choice.down_variant = MEMRA_ROWS_LANE_MAJOR;
-    if (!down_ring_fits(device, shape.intermediate_size, shape.top_k))
+    if (!down_ring_fits(device, Format::kV2, shape.intermediate_size, shape.top_k))
       choice.down_variant |= MEMRA_ROWS_PACK;
   }
   if (shared) choice.down_variant |= MEMRA_ROWS_ORD;
@@ -97,7 +108,7 @@ RowsChoice choose_rows(const Device& device, const RowsShape& shape, int64_t tok
 
 const char* gate_up_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant) {
   if (gate_up_uses_ring(device, shape.gate_format, shape.up_format, shape.hidden_size, variant)) {
-    return "gate_up_v2_lane_major_ring";
+    return is_v2(shape.gate_format) ? "gate_up_v2_lane_major_ring" : "gate_up_v1_ring";
   }
   const GateUpKernel* k =
       find_gate_up(RowsArm::kServed, shape.gate_format, shape.up_format, variant);
@@ -106,7 +117,7 @@ const char* gate_up_kernel_name(const Device& device, const RowsShape& shape, ui
 
 const char* down_kernel_name(const Device& device, const RowsShape& shape, uint32_t variant) {
   if (down_uses_ring(device, shape.down_format, shape.intermediate_size, shape.top_k, variant)) {
-    return "down_v2_lane_major_ring";
+    return is_v2(shape.down_format) ? "down_v2_lane_major_ring" : "down_v1_ring";
   }
   const DownKernel* k = find_down(RowsArm::kServed, shape.down_format, variant);
   return k != nullptr ? k->name : "none";
@@ -176,7 +187,8 @@ Route route_of(const PreparePairsArgs& args) {
 bool rows_layer_fits(const Device& device, const RowsLayerArgs& args) {
   const memra_rows_gate_up_args& gate_up = args.gate_up;
   const memra_rows_down_args& down = args.down;
-  return gate_up_uses_ring(device, gate_up.gate_format, gate_up.up_format, gate_up.hidden_size,
+  return is_v2(gate_up.gate_format) && is_v2(down.format) &&
+         gate_up_uses_ring(device, gate_up.gate_format, gate_up.up_format, gate_up.hidden_size,
                            gate_up.variant) &&
          down_uses_ring(device, down.format, down.intermediate_size, down.top_k, down.variant) &&
          layer_ring_fits(device, gate_up.hidden_size, down.intermediate_size, gate_up.tokens,
@@ -212,7 +224,7 @@ Status rows_gate_up(const Device& device, RowsArm arm, const memra_rows_gate_up_
   const GateUpParams params = gate_up_params(device, args, launch);
   if (n_pairs * (args.intermediate_size / kRowBlock) <= kMaxRingUnits &&
       gate_up_uses_ring(device, args.gate_format, args.up_format, args.hidden_size, args.variant)) {
-    return gate_up_ring(device, arm, params, launch);
+    return gate_up_ring(device, arm, format_of(args.gate_format), params, launch);
   }
   const GateUpKernel* k = find_gate_up(arm, args.gate_format, args.up_format, args.variant);
   if (k == nullptr) {
@@ -237,7 +249,7 @@ Status rows_down(const Device& device, RowsArm arm, const memra_rows_down_args& 
   }
   const DownParams params = down_params(device, args, launch);
   if (down_uses_ring(device, args.format, args.intermediate_size, args.top_k, args.variant)) {
-    return down_ring(device, arm, params, launch);
+    return down_ring(device, arm, format_of(args.format), params, launch);
   }
   const DownKernel* k = find_down(arm, args.format, args.variant);
   if (k == nullptr) {

@@ -10,6 +10,7 @@
 
 namespace memra::cuda {
 
+enum class Format;
 struct GateUpParams;
 struct DownParams;
 
@@ -34,15 +35,17 @@ struct DownKernel {
 std::span<const GateUpKernel> gate_up_kernels();
 std::span<const DownKernel> down_kernels();
 
-// Persistent blocks fed by bulk copies, sm_90 and later; V2, lane-major. The layer: from ids, with
+// Persistent blocks fed by bulk copies, sm_90 and later; V2 with lane-major activations, V1 with
+// natural ones, V1 where rows are multiples of 16 bytes. The layer: from ids, with
 // the activations quantised on the way, in one cooperative launch.
 inline constexpr int64_t kMaxRingUnits = int64_t{1} << 31;  // row blocks of all pairs
 Status ring_load(const Device& device);
-bool gate_up_ring_fits(const Device& device, int64_t hidden_size);
-Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& params,
+bool gate_up_ring_fits(const Device& device, Format format, int64_t hidden_size);
+Status gate_up_ring(const Device& device, RowsArm arm, Format format, const GateUpParams& params,
                     const Launch& launch);
-bool down_ring_fits(const Device& device, int64_t intermediate_size, int64_t top_k);
-Status down_ring(const Device& device, RowsArm arm, const DownParams& params, const Launch& launch);
+bool down_ring_fits(const Device& device, Format format, int64_t intermediate_size, int64_t top_k);
+Status down_ring(const Device& device, RowsArm arm, Format format, const DownParams& params,
+                 const Launch& launch);
 bool layer_ring_fits(const Device& device, int64_t hidden_size, int64_t intermediate_size,
                      int64_t tokens, int64_t top_k, int64_t n_local);
 Status layer_ring(const Device& device, const GateUpParams& gate_up, const DownParams& down,

@@ -41,7 +41,7 @@ struct SharedControl<1> : RingControl<1> {
 #if __CUDA_ARCH__ >= 900
 
 template <int kRun>
-__device__ const __forceinline__ Runs<kRun>* runs_of(const SharedControl<kRun>& c) {
+const __device__ __forceinline__ Runs<kRun>* runs_of(const SharedControl<kRun>& c) {
   if constexpr (is_dual(kRun)) {
     return nullptr;
   } else {
@@ -83,15 +83,16 @@ __device__ __forceinline__ void prefetch_inputs(const GateUpParams& p, int lane)
   lines(p.route.expert_scales, 3 * p.route.n_local * 4);
 }
 
-template <int kRun, RowsArm kArm>
+template <int kRun, RowsArm kArm, Format kFormat>
 __device__ __forceinline__ void produce(const RingParams& p, SharedControl<kRun>& c,
                                         const RingMemory<kRun>& m, const BlockPlan& plan,
                                         int lane) {
   Producer<kRun> to(c, m, lane);
   for (int round = 0; round < kRounds; ++round) {
-    produce_gate_up<kArm>(p.gate_up, runs_of(c), to, plan.gate_up[round], p.resident_tokens != 0);
+    produce_gate_up<kArm, kFormat>(p.gate_up, runs_of(c), to, plan.gate_up[round],
+                                   p.resident_tokens != 0);
   }
-  produce_down<kArm>(p.down, runs_of(c), to, plan);
+  produce_down<kArm, kFormat>(p.down, runs_of(c), to, plan);
 }
 
 template <RowsArm kArm>
@@ -142,7 +143,7 @@ __device__ __forceinline__ Segment first_segment(const RingParams& p, const Bloc
 }
 
 // A segment's activations: rows of x, or pairs of what gate and up have made.
-template <int kRun, RowsArm kArm>
+template <int kRun, RowsArm kArm, Format kFormat>
 __device__ __forceinline__ void take_operands(const RingParams& p, const SharedControl<kRun>& c,
                                               const RingMemory<kRun>& m, Segment segment) {
   if constexpr (kArm == RowsArm::kLoadOnly) {
@@ -173,15 +174,17 @@ __device__ __forceinline__ void take_operands(const RingParams& p, const SharedC
   }
   named_sync(kConsumerBarrier, kConsumerThreads);  // the activations before have been read
   const int top_k = static_cast<int>(p.gate_up.top_k);
-  load_operands(m.operands(), gate_up ? p.gate_up.source : ActivationSource{},
-                gate_up ? p.gate_up.q : p.down.q, gate_up ? p.gate_up.d : p.down.d,
-                gate_up ? p.gate_up.in : p.down.in, count, [&](int i) -> int64_t {
-                  if (is_dual(kRun)) return first + i;
-                  return gate_up ? run[i] / top_k : run[i];
-                });
+  // V1's stages have their activations in natural order.
+  load_operands<kFormat == Format::kV1>(
+      m.operands(), gate_up ? p.gate_up.source : ActivationSource{},
+      gate_up ? p.gate_up.q : p.down.q, gate_up ? p.gate_up.d : p.down.d,
+      gate_up ? p.gate_up.in : p.down.in, count, [&](int i) -> int64_t {
+        if (is_dual(kRun)) return first + i;
+        return gate_up ? run[i] / top_k : run[i];
+      });
 }
 
-template <int kRun, bool kFull, RowsArm kArm>
+template <int kRun, bool kFull, RowsArm kArm, Format kFormat>
 __device__ __forceinline__ void consume_all(const RingParams& p, SharedControl<kRun>& c,
                                             const RingMemory<kRun>& m, const BlockPlan& plan) {
   const uint32_t n_units =
@@ -192,14 +195,14 @@ __device__ __forceinline__ void consume_all(const RingParams& p, SharedControl<k
                                    static_cast<int>(threadIdx.x) % 32);
   for (;;) {
     // Its barrier is what n_units waits for as well.
-    take_operands<kRun, kArm>(p, c, m, c.progress[thread_index_here() / 32].segment);
+    take_operands<kRun, kArm, kFormat>(p, c, m, c.progress[thread_index_here() / 32].segment);
     const int thread = thread_index_here(), warp = thread / 32, lane = thread % 32;
     Progress& done = c.progress[warp];
     const bool gate_up = done.segment.gate_up();
     const int64_t in = gate_up ? p.gate_up.in : p.down.in;
     if constexpr (is_dual(kRun)) {
-      consume<kFull, kArm>(c, m, in, m.operands() + (gate_up ? 0 : p.down_operands), warp, lane,
-                           done);
+      consume<kFull, kArm, kFormat>(c, m, in, m.operands() + (gate_up ? 0 : p.down_operands), warp,
+                                    lane, done);
     } else {
       consume<kFull, kArm>(c, m, in, warp, lane, done);
     }
@@ -209,7 +212,7 @@ __device__ __forceinline__ void consume_all(const RingParams& p, SharedControl<k
 
 #endif  // __CUDA_ARCH__ >= 900
 
-template <int kRun, bool kFull, RowsArm kArm>
+template <int kRun, bool kFull, RowsArm kArm, Format kFormat>
 __global__ void __launch_bounds__(kRingThreads, kRingBlocksPerSm)
     ring_kernel([[maybe_unused]] const __grid_constant__ RingParams p,
                 [[maybe_unused]] RingShape shape) {
@@ -239,7 +242,7 @@ __global__ void __launch_bounds__(kRingThreads, kRingBlocksPerSm)
   const BlockPlan& plan = c.plan;
   if (warp == kProducerWarp) {
     if (is_dual(kRun) && !p.prefetch) dependency_wait();
-    produce<kRun, kArm>(p, c, m, plan, lane);
+    produce<kRun, kArm, kFormat>(p, c, m, plan, lane);
     return;
   }
   dependency_wait();
@@ -252,7 +255,7 @@ __global__ void __launch_bounds__(kRingThreads, kRingBlocksPerSm)
     finish<kArm>(p, c, m, plan, lane);
     return;
   }
-  consume_all<kRun, kFull, kArm>(p, c, m, plan);
+  consume_all<kRun, kFull, kArm, kFormat>(p, c, m, plan);
   if (p.exchange == nullptr) return;
   if constexpr (!is_dual(kRun)) combine_slots(p.down, c.slots, &p.exchange->arrived[kRounds]);
   if (threadIdx.x == 0) leave(*p.exchange);
@@ -261,22 +264,30 @@ __global__ void __launch_bounds__(kRingThreads, kRingBlocksPerSm)
 
 struct RingKernel {
   RowsArm arm;
+  Format format;
   int run;
   bool full;
   void (*kernel)(RingParams, RingShape);
 };
 
-template <int kRun, bool kFull, RowsArm kArm>
+template <int kRun, bool kFull, RowsArm kArm, Format kFormat>
 constexpr RingKernel entry() {
-  return {kArm, kRun, kFull, ring_kernel<kRun, kFull, kArm>};
+  return {kArm, kFormat, kRun, kFull, ring_kernel<kRun, kFull, kArm, kFormat>};
 }
 
+constexpr RowsArm kServed = RowsArm::kServed, kLoadOnly = RowsArm::kLoadOnly,
+                  kMathOnly = RowsArm::kMathOnly;
+constexpr Format kV1 = Format::kV1, kV2 = Format::kV2;
+
 constexpr RingKernel kKernels[] = {
-    entry<1, true, RowsArm::kServed>(),          entry<1, false, RowsArm::kServed>(),
-    entry<kNarrowRun, true, RowsArm::kServed>(), entry<kNarrowRun, false, RowsArm::kServed>(),
-    entry<kWideRun, true, RowsArm::kServed>(),   entry<kWideRun, false, RowsArm::kServed>(),
-    entry<1, true, RowsArm::kLoadOnly>(),        entry<1, false, RowsArm::kLoadOnly>(),
-    entry<1, true, RowsArm::kMathOnly>(),        entry<1, false, RowsArm::kMathOnly>(),
+    entry<1, true, kServed, kV2>(),          entry<1, false, kServed, kV2>(),
+    entry<kNarrowRun, true, kServed, kV2>(), entry<kNarrowRun, false, kServed, kV2>(),
+    entry<kWideRun, true, kServed, kV2>(),   entry<kWideRun, false, kServed, kV2>(),
+    entry<1, true, kLoadOnly, kV2>(),        entry<1, false, kLoadOnly, kV2>(),
+    entry<1, true, kMathOnly, kV2>(),        entry<1, false, kMathOnly, kV2>(),
+    entry<1, true, kServed, kV1>(),          entry<1, false, kServed, kV1>(),
+    entry<1, true, kLoadOnly, kV1>(),        entry<1, false, kLoadOnly, kV1>(),
+    entry<1, true, kMathOnly, kV1>(),        entry<1, false, kMathOnly, kV1>(),
 };
 
 int64_t dynamic_bytes(const Device& device, int run) {
@@ -285,8 +296,8 @@ int64_t dynamic_bytes(const Device& device, int run) {
                                                         : sizeof(SharedControl<kWideRun>));
 }
 
-RingShape ring_shape(const Device& device, int run, int64_t operand_bytes) {
-  return make_ring_shape(dynamic_bytes(device, run), run, operand_bytes);
+RingShape ring_shape(const Device& device, Format format, int run, int64_t operand_bytes) {
+  return make_ring_shape(dynamic_bytes(device, run), format, run, operand_bytes);
 }
 
 int64_t operands_of(int64_t in, int64_t places) {
@@ -305,22 +316,22 @@ struct Choice {
 };
 
 // With as many places of activations as pay.
-Choice choose_gate_up(const Device& device, RowsArm arm, int64_t in, int64_t tokens,
+Choice choose_gate_up(const Device& device, RowsArm arm, Format format, int64_t in, int64_t tokens,
                       int64_t n_pairs) {
   constexpr int64_t kMostResident = 4;
-  if (tokens > 1 && n_pairs <= kMaxRoutedPairs && arm == RowsArm::kServed) {
-    const RingShape shape = ring_shape(device, kNarrowRun, operands_of(in, kNarrowRun));
+  if (format == Format::kV2 && tokens > 1 && n_pairs <= kMaxRoutedPairs && arm == kServed) {
+    const RingShape shape = ring_shape(device, format, kNarrowRun, operands_of(in, kNarrowRun));
     if (fits(shape)) return {kNarrowRun, 0, shape};
   }
   if (tokens <= kMostResident) {
-    const RingShape shape = ring_shape(device, 1, operands_of(in, tokens));
+    const RingShape shape = ring_shape(device, format, 1, operands_of(in, tokens));
     if (fits(shape)) return {1, static_cast<int>(tokens), shape};
   }
-  return {1, 0, ring_shape(device, 1, operands_of(in, 1))};
+  return {1, 0, ring_shape(device, format, 1, operands_of(in, 1))};
 }
 
-RingShape down_shape(const Device& device, int64_t in, int64_t top_k) {
-  return ring_shape(device, 1, operands_of(in, top_k));
+RingShape down_shape(const Device& device, Format format, int64_t in, int64_t top_k) {
+  return ring_shape(device, format, 1, operands_of(in, top_k));
 }
 
 Choice choose_layer(const Device& device, int64_t hidden_size, int64_t intermediate_size,
@@ -329,13 +340,14 @@ Choice choose_layer(const Device& device, int64_t hidden_size, int64_t intermedi
   if (tokens == 1 && packets <= Exchange::kPackets) {
     const int64_t x = operands_of(hidden_size, 1);
     const int64_t down = operands_of(intermediate_size, top_k);
-    const Choice alone{1, 1, ring_shape(device, 1, x + down), static_cast<uint32_t>(x)};
+    const Choice alone{1, 1, ring_shape(device, Format::kV2, 1, x + down),
+                       static_cast<uint32_t>(x)};
     if (fits(alone.shape)) return alone;
   }
   const auto shared = [&](int run) {
     const int64_t gate_up = operands_of(hidden_size, run),
                   down = operands_of(intermediate_size, run);
-    return Choice{run, 0, ring_shape(device, run, gate_up > down ? gate_up : down)};
+    return Choice{run, 0, ring_shape(device, Format::kV2, run, gate_up > down ? gate_up : down)};
   };
   // From about three pairs an expert on.
   if (tokens * top_k >= 3 * n_local && tokens * top_k <= kMaxRoutedPairs / 2) {
@@ -345,8 +357,9 @@ Choice choose_layer(const Device& device, int64_t hidden_size, int64_t intermedi
   return shared(kNarrowRun);
 }
 
-Status launch_ring(const Device& device, RowsArm arm, const Choice& choice, int64_t n_units,
-                   RingParams params, const Launch& launch, bool* taken = nullptr) {
+Status launch_ring(const Device& device, RowsArm arm, Format format, const Choice& choice,
+                   int64_t n_units, RingParams params, const Launch& launch,
+                   bool* taken = nullptr) {
   const int64_t most = static_cast<int64_t>(kRingBlocksPerSm) * device.n_multiprocessors;
   Grid grid{dim3(static_cast<unsigned>(n_units < most ? n_units : most)), dim3(kRingThreads),
             static_cast<size_t>(dynamic_bytes(device, choice.run))};
@@ -358,7 +371,7 @@ Status launch_ring(const Device& device, RowsArm arm, const Choice& choice, int6
   const bool full = (!params.has_gate_up || params.gate_up.in % kWhole == 0) &&
                     (!params.has_down || params.down.in % kWhole == 0);
   for (const RingKernel& k : kKernels) {
-    if (k.arm != arm || k.run != choice.run || k.full != full) continue;
+    if (k.arm != arm || k.format != format || k.run != choice.run || k.full != full) continue;
     const cudaError_t error = enqueue_kernel(device, launch, grid, k.kernel, params, choice.shape);
     if (taken != nullptr) *taken = error == cudaSuccess;
     if (error == cudaSuccess || (taken != nullptr && error == cudaErrorCooperativeLaunchTooLarge)) {
@@ -378,13 +391,25 @@ Status ring_load(const Device& device) {
   return MEMRA_OK;
 }
 
-bool gate_up_ring_fits(const Device& device, int64_t hidden_size) {
+namespace {
+
+// The copy engine takes multiples of 16 bytes from multiples of 16.
+bool has_copies(const Device& device, Format format, int64_t in) {
   return device.compute_capability >= 90 &&
-         fits(ring_shape(device, 1, operands_of(hidden_size, 1)));
+         (format == Format::kV2 ||
+          LayoutV1::row_bytes(in) % static_cast<int64_t>(kCopyAlignment) == 0);
 }
 
-bool down_ring_fits(const Device& device, int64_t intermediate_size, int64_t top_k) {
-  return device.compute_capability >= 90 && fits(down_shape(device, intermediate_size, top_k));
+}  // namespace
+
+bool gate_up_ring_fits(const Device& device, Format format, int64_t hidden_size) {
+  return has_copies(device, format, hidden_size) &&
+         fits(ring_shape(device, format, 1, operands_of(hidden_size, 1)));
+}
+
+bool down_ring_fits(const Device& device, Format format, int64_t intermediate_size, int64_t top_k) {
+  return has_copies(device, format, intermediate_size) &&
+         fits(down_shape(device, format, intermediate_size, top_k));
 }
 
 bool layer_ring_fits(const Device& device, int64_t hidden_size, int64_t intermediate_size,
@@ -394,26 +419,28 @@ bool layer_ring_fits(const Device& device, int64_t hidden_size, int64_t intermed
          fits(choose_layer(device, hidden_size, intermediate_size, tokens, top_k, n_local).shape);
 }
 
-Status gate_up_ring(const Device& device, RowsArm arm, const GateUpParams& params,
+Status gate_up_ring(const Device& device, RowsArm arm, Format format, const GateUpParams& params,
                     const Launch& launch) {
   const int64_t tokens = params.n_pairs / params.top_k;
-  const Choice choice = choose_gate_up(device, arm, params.in, tokens, params.n_pairs);
+  const Choice choice = choose_gate_up(device, arm, format, params.in, tokens, params.n_pairs);
   RingParams p{};
   p.gate_up = params;
   p.has_gate_up = true;
   p.resident_tokens = choice.resident_tokens;
   p.prefetch = params.prefetch;
-  return launch_ring(device, arm, choice, params.n_pairs * (params.rows / kRowBlock), p, launch);
+  return launch_ring(device, arm, format, choice, params.n_pairs * (params.rows / kRowBlock), p,
+                     launch);
 }
 
-Status down_ring(const Device& device, RowsArm arm, const DownParams& params,
+Status down_ring(const Device& device, RowsArm arm, Format format, const DownParams& params,
                  const Launch& launch) {
   RingParams p{};
   p.down = params;
   p.has_down = true;
   p.prefetch = params.prefetch;
-  const Choice choice{1, 0, down_shape(device, params.in, params.top_k)};
-  return launch_ring(device, arm, choice, params.tokens * (params.rows / kRowBlock), p, launch);
+  const Choice choice{1, 0, down_shape(device, format, params.in, params.top_k)};
+  return launch_ring(device, arm, format, choice, params.tokens * (params.rows / kRowBlock), p,
+                     launch);
 }
 
 Status layer_ring(const Device& device, const GateUpParams& gate_up, const DownParams& down,
@@ -430,7 +457,7 @@ Status layer_ring(const Device& device, const GateUpParams& gate_up, const DownP
   p.exchange = exchange;
   const int64_t units = down.tokens * (down.rows / kRowBlock);
   const int64_t gate_up_units = gate_up.n_pairs * (gate_up.rows / kRowBlock) / int64_t{kGroupUnits};
-  return launch_ring(device, RowsArm::kServed, choice,
+  return launch_ring(device, RowsArm::kServed, Format::kV2, choice,
                      units > gate_up_units ? units : gate_up_units, p, launch, taken);
 }
 

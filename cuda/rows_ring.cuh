@@ -52,6 +52,8 @@ inline constexpr int kMaxDotSlots = 4;
 inline constexpr int kConsumerBarrier = kFirstDotBarrier + kMaxDotSlots;
 inline constexpr int kDotThreads = kConsumerThreads + 32;  // consumers and finisher
 
+inline constexpr uintptr_t kCopyAlignment = 16;  // of the copy engine
+
 // ---- Pieces
 
 inline constexpr int kPieceColumns = kLaneClasses * numerics::kV2TileColumns;
@@ -63,7 +65,21 @@ inline constexpr int kPieceScaleBytes = kLaneClasses * numerics::kV2TileScaleByt
 inline constexpr int kStagePieces = 2;
 inline constexpr int kBlockCodeBytes = kStagePieces * kPieceCodeBytes;
 inline constexpr int kBlockScaleBytes = kStagePieces * kPieceScaleBytes;
-inline constexpr int kStageBytes = 2 * (kBlockCodeBytes + kBlockScaleBytes);
+inline constexpr int kV2StageBytes = 2 * (kBlockCodeBytes + kBlockScaleBytes);
+
+// V1 has a row's codes and scales side by side. Rows lie apart in a stage, so that those of a block
+// do not all begin in the same bank.
+inline constexpr int kV1TileBytes =
+    static_cast<int>(numerics::kV2TileColumns / numerics::kV1BlockValues * numerics::kV1BlockBytes);
+inline constexpr int kV1PieceBytes = kLaneClasses * kV1TileBytes;  // of a row
+inline constexpr int kV1RowBytes = kStagePieces * kV1PieceBytes;
+inline constexpr int kV1RowStride = kV1RowBytes + 16;
+inline constexpr int kV1StageBytes = 2 * kRowBlock * kV1RowStride;
+static_assert(kV1StageBytes % 128 == 0);
+
+__host__ __device__ constexpr int stage_bytes(Format format) {
+  return format == Format::kV1 ? kV1StageBytes : kV2StageBytes;
+}
 
 __host__ __device__ constexpr int pieces_of(int64_t in) {
   return static_cast<int>((in + kPieceColumns - 1) / kPieceColumns);
@@ -200,10 +216,11 @@ inline int64_t ring_dynamic_bytes(const Device& device, int64_t static_bytes) {
   return of_sm / kRingBlocksPerSm - kReserved - static_bytes - 128;
 }
 
-inline RingShape make_ring_shape(int64_t dynamic_bytes, int run, int64_t operand_bytes) {
+inline RingShape make_ring_shape(int64_t dynamic_bytes, Format format, int run,
+                                 int64_t operand_bytes) {
   const int64_t rest =
       dynamic_bytes - kZeroBytes - 128 - dot_slots(run) * dot_bytes(run) - operand_bytes;
-  const int64_t stages = rest / kStageBytes;
+  const int64_t stages = rest / stage_bytes(format);
   return {static_cast<int>(stages < kMaxStages ? stages : kMaxStages),
           static_cast<int>(operand_bytes)};
 }
@@ -252,23 +269,34 @@ struct RingMemory {
 
 // ---- The producer
 
-// What one lane copies of a unit, stage by stage: lanes 0 and 1 copy codes, lanes 2 and 3 scales,
-// of block lane % 2.
+// What one lane copies of a unit, stage by stage. V2: lanes 0 and 1 copy codes, lanes 2 and 3
+// scales, of block lane % 2. V1: each of 16 lanes a row, of block lane / 8.
 struct UnitCopy {
   const uint8_t* from;
   uint32_t left;          // bytes
   uint32_t most;          // of a stage
   uint32_t stage_offset;  // in it
 
-  // slab: null where the lane's block has no weights.
-  __device__ __forceinline__ UnitCopy(int lane, const uint8_t* slab, int64_t rows, int64_t in,
-                                      int64_t row_block) {
-    const bool scales = lane >= 2;
-    most = scales ? kBlockScaleBytes : kBlockCodeBytes;
-    left = lane < 4 && slab != nullptr ? static_cast<uint32_t>(scales ? in / 2 : in * 4) : 0;
-    stage_offset = (scales ? 2 * kBlockCodeBytes : 0) + lane % 2 * most;
-    from = slab + (scales ? LayoutV2::row_block_scales(rows, in, row_block)
-                          : LayoutV2::row_block_codes(in, row_block));
+  // slab and row_block: those of the lane's block; a null slab where it has no weights.
+  template <Format kFormat>
+  static __device__ __forceinline__ UnitCopy of(int lane, const uint8_t* slab, int64_t rows,
+                                                int64_t in, int64_t row_block) {
+    UnitCopy copy;
+    if constexpr (kFormat == Format::kV1) {
+      const int64_t row_bytes = LayoutV1::row_bytes(in);
+      copy.most = kV1RowBytes;
+      copy.left = lane < 2 * kRowBlock && slab != nullptr ? static_cast<uint32_t>(row_bytes) : 0;
+      copy.stage_offset = lane % (2 * kRowBlock) * kV1RowStride;
+      copy.from = slab + (row_block * kRowBlock + lane % kRowBlock) * row_bytes;
+    } else {
+      const bool scales = lane >= 2;
+      copy.most = scales ? kBlockScaleBytes : kBlockCodeBytes;
+      copy.left = lane < 4 && slab != nullptr ? static_cast<uint32_t>(scales ? in / 2 : in * 4) : 0;
+      copy.stage_offset = (scales ? 2 * kBlockCodeBytes : 0) + lane % 2 * copy.most;
+      copy.from = slab + (scales ? LayoutV2::row_block_scales(rows, in, row_block)
+                                 : LayoutV2::row_block_codes(in, row_block));
+    }
+    return copy;
   }
 };
 
@@ -301,29 +329,42 @@ struct Producer {
   // because one thread that issues them in turn cannot keep up. slab and row_block: of the block
   // that the lane copies; bit b of live: block b has weights. A unit without any takes a stage all
   // the same, because that is how it is announced.
-  template <RowsArm kArm>
+  template <RowsArm kArm, Format kFormat>
   __device__ __forceinline__ void fill(int64_t rows, int64_t in, const uint8_t* slab,
                                        int64_t row_block, uint32_t live) {
     constexpr bool kCopy = kArm != RowsArm::kMathOnly;
     const int columns = static_cast<int>(in), pieces = live != 0 ? pieces_of(in) : 1;
-    UnitCopy copy(lane, slab, rows, in, row_block);
+    if constexpr (kFormat == Format::kV1) {
+      slab = reinterpret_cast<const uint8_t*>(
+          __shfl_sync(~0u, reinterpret_cast<unsigned long long>(slab), lane / kRowBlock % 2));
+    }
+    UnitCopy copy = UnitCopy::of<kFormat>(lane, slab, rows, in, row_block);
+    // A V1 slab may begin at any word; the copy engine takes 16 bytes at least.
+    const bool by_hand = kFormat == Format::kV1 && kCopy &&
+                         __any_sync(~0u, reinterpret_cast<uintptr_t>(slab) % kCopyAlignment != 0);
     __syncwarp();  // the unit has been written
     for (int piece = 0; piece < pieces; piece += kStagePieces) {
       const uint32_t full = memory.full(at.stage);
-      const uint32_t to = memory.ring() + at.stage * kStageBytes + copy.stage_offset;
+      const uint32_t to = memory.ring() + at.stage * stage_bytes(kFormat) + copy.stage_offset;
       const uint32_t bytes = min(copy.left, copy.most);
       const uint32_t expected = __popc(live) * stage_block_bytes(columns, piece);
       barrier_wait(memory.empty(at.stage), at.parity);
       __syncwarp();
+      if (by_hand) {
+        for (uint32_t i = 0; i < bytes; i += 4)
+          store_shared(to + i, *reinterpret_cast<const uint32_t*>(copy.from + i));
+        copy_engine_fence();  // before it fills the stage the next time
+        __syncwarp();
+      }
       if (lane == 0) {
-        if (kCopy && live != 0) {
+        if (kCopy && live != 0 && !by_hand) {
           barrier_arrive_expect(full, expected);
         } else {
           barrier_arrive(full);
         }
       }
       __syncwarp();
-      if (kCopy && bytes != 0) bulk_load(to, copy.from, bytes, full);
+      if (kCopy && bytes != 0 && !by_hand) bulk_load(to, copy.from, bytes, full);
       copy.from += bytes;
       copy.left -= bytes;
       at.advance(memory.shape.stages);

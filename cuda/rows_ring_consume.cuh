@@ -15,6 +15,7 @@ namespace memra::cuda {
 // zero scales here, and activations of zero with d = -0, because acc + -0 is acc whatever it is.
 // One word, because consumers are short of registers: the offset of the lane's group in the codes
 // of block 0, that of the scales of the two groups whose sums it gets, and whether those count.
+template <Format kFormat>
 class LanePlaces {
  public:
   // `of_block`: whose scales
@@ -26,12 +27,20 @@ class LanePlaces {
       const int tile = (pieces_of(in) - 1) * kLaneClasses + lane_class;
       groups = min(max(static_cast<int>(in / numerics::kGroupValues) - 4 * tile, 0), 4);
     }
-    const bool half = groups == 2;
-    const uint32_t codes = lane_class * numerics::kV2TileCodeBytes +
-                           (half ? 2 * r + pair : lane) * numerics::kGroupCodeBytes;
-    const uint32_t scales = 2 * kBlockCodeBytes + of_block * kBlockScaleBytes +
-                            lane_class * numerics::kV2TileScaleBytes +
-                            (half ? r * 4 : r * 8 + pair * 4);
+    uint32_t codes, scales;
+    if constexpr (kFormat == Format::kV1) {
+      // Blocks of 64 columns: scales of two groups, then their codes.
+      const uint32_t tile = lane_class * kV1TileBytes;
+      codes = r * kV1RowStride + tile + lane / 2 % 2 * numerics::kV1BlockBytes +
+              numerics::kV1BlockScaleBytes + pair * numerics::kGroupCodeBytes;
+      scales = (of_block * kRowBlock + r) * kV1RowStride + tile + pair * numerics::kV1BlockBytes;
+    } else {
+      const bool half = groups == 2;
+      codes = lane_class * numerics::kV2TileCodeBytes +
+              (half ? 2 * r + pair : lane) * numerics::kGroupCodeBytes;
+      scales = 2 * kBlockCodeBytes + of_block * kBlockScaleBytes +
+               lane_class * numerics::kV2TileScaleBytes + (half ? r * 4 : r * 8 + pair * 4);
+    }
     word_ = codes | scales << 16 | (2 * pair < groups ? 0x80000000u : 0);
   }
   __device__ __forceinline__ uint32_t codes() const { return word_ & 0xFFFF; }
@@ -42,13 +51,13 @@ class LanePlaces {
   }
 
  private:
-  static_assert(kStageBytes <= 0x8000);
+  static_assert(kV1StageBytes <= 0x8000 && kV2StageBytes <= 0x8000);
   uint32_t word_;
 };
 
 // What a lane of step_shared works with.
 struct NarrowLane {
-  LanePlaces whole, last;
+  LanePlaces<Format::kV2> whole, last;
   uint32_t stride;  // from a lane's operand to its next
   uint32_t x_first, x_step, x_stride;
   uint32_t d_first;
@@ -104,7 +113,14 @@ class WidePlaces {
 
 #if __CUDA_ARCH__ >= 900
 
-template <RowsArm kArm, int kScaleWords>
+// Four scale bytes, 0 in place of those that are no scale: 0x7F and up.
+__device__ __forceinline__ uint32_t without_invalid_scales(uint32_t bytes) {
+  const uint32_t low = bytes & 0x7F7F7F7Fu;
+  const uint32_t invalid = ((low + 0x01010101u) | bytes) & 0x80808080u;
+  return bytes & ~((invalid >> 7) * 0xFFu);
+}
+
+template <RowsArm kArm, Format kFormat, int kScaleWords>
 __device__ __forceinline__ TilePair<kScaleWords> load_tiles(uint32_t codes, uint32_t scales,
                                                             uint32_t seed) {
   TilePair<kScaleWords> w;
@@ -117,12 +133,23 @@ __device__ __forceinline__ TilePair<kScaleWords> load_tiles(uint32_t codes, uint
     for (int i = 0; i < kScaleWords; ++i)
       w.scales[i] = (s & 0x07070707u) | 0x38383838u;
   } else {
+    if constexpr (kFormat == Format::kV1) {
 #pragma unroll
-    for (int b = 0; b < 2; ++b)
-      w.codes[b] = load_shared_u32x4(codes + b * kBlockCodeBytes);
+      for (int b = 0; b < 2; ++b) {
+        const uint32_t at = codes + b * kRowBlock * kV1RowStride;
+        w.codes[b] = {load_shared(at), load_shared(at + 4), load_shared(at + 8),
+                      load_shared(at + 12)};
+      }
+      static_assert(kScaleWords == 1);
+      w.scales[0] = without_invalid_scales(load_shared(scales));
+    } else {
 #pragma unroll
-    for (int i = 0; i < kScaleWords; ++i)
-      w.scales[i] = load_shared(scales + i * kBlockScaleBytes);
+      for (int b = 0; b < 2; ++b)
+        w.codes[b] = load_shared_u32x4(codes + b * kBlockCodeBytes);
+#pragma unroll
+      for (int i = 0; i < kScaleWords; ++i)
+        w.scales[i] = load_shared(scales + i * kBlockScaleBytes);
+    }
   }
   return w;
 }
@@ -150,7 +177,7 @@ __device__ __forceinline__ void pass_on(RingControl<kRun>& c, const RingMemory<k
 // A consumer warp over the units of a segment, whose blocks have an operand each, by its place from
 // address `operands` on. `done` tells where it stopped, with the next segment's first unit or at
 // the end of all.
-template <bool kFull, RowsArm kArm>
+template <bool kFull, RowsArm kArm, Format kFormat>
 __device__ __forceinline__ void consume(RingControl<1>& c, const RingMemory<1>& m, int64_t in,
                                         uint32_t operands, int warp, int lane, Progress& done) {
   const int t = lane % 4, column = lane / 4;
@@ -158,9 +185,11 @@ __device__ __forceinline__ void consume(RingControl<1>& c, const RingMemory<1>& 
   const int pieces = pieces_of(in);
   const MmaConstants k = MmaConstants::make();
   const uint32_t ring = opaque(m.ring());
-  const LanePlaces whole(in, warp, lane, second ? 1 : 0, false);
-  const LanePlaces last(in, warp, lane, second ? 1 : 0, true);
+  const LanePlaces<kFormat> whole(in, warp, lane, second ? 1 : 0, false);
+  const LanePlaces<kFormat> last(in, warp, lane, second ? 1 : 0, true);
   const uint32_t codes = whole.codes(), scales = whole.scales();
+  constexpr int kCodeStep = kFormat == Format::kV1 ? kV1PieceBytes : kPieceCodeBytes;
+  constexpr int kScaleStep = kFormat == Format::kV1 ? kV1PieceBytes : kPieceScaleBytes;
   // The lane of B that holds activations for its column, and the sums' own groups.
   const bool active = column % 4 == t;
   const uint32_t x_first = (4 * warp + t) * numerics::kGroupValues;
@@ -183,13 +212,13 @@ __device__ __forceinline__ void consume(RingControl<1>& c, const RingMemory<1>& 
       // A full stage of which kPieces pieces hold weights.
       const auto stage_step = [&](auto stage_pieces, bool is_last) {
         constexpr int kPieces = decltype(stage_pieces)::value;
-        const uint32_t stage = ring + at.stage * kStageBytes;
+        const uint32_t stage = ring + at.stage * stage_bytes(kFormat);
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) {
           const bool partial = !kFull && is_last && i == kPieces - 1;
-          TilePair<1> w = load_tiles<kArm, 1>(
-              stage + (partial ? last.codes() : codes) + i * kPieceCodeBytes,
-              stage + (partial ? last.scales() : scales) + i * kPieceScaleBytes, x_at + i);
+          TilePair<1> w = load_tiles<kArm, kFormat, 1>(
+              stage + (partial ? last.codes() : codes) + i * kCodeStep,
+              stage + (partial ? last.scales() : scales) + i * kScaleStep, x_at + i);
           if (partial) w.scales[0] &= last.mask();
           if (i == kPieces - 1) {
             __syncwarp();
@@ -263,7 +292,7 @@ __device__ __forceinline__ void consume(RingControl<kRun>& c, const RingMemory<k
       // step(stage, i, is_last, release): piece i of a stage; release() once its tiles are read.
       const auto over_steps = [&](auto step) {
         for (int left = pieces;;) {
-          const uint32_t stage = ring + at.stage * kStageBytes;
+          const uint32_t stage = ring + at.stage * kV2StageBytes;
           const int here = min(left, kStagePieces);
           left -= here;
           // Rolled up: two steps at once have more operands than there are registers.
@@ -290,7 +319,7 @@ __device__ __forceinline__ void consume(RingControl<kRun>& c, const RingMemory<k
                                  : outside;
         uint32_t x_at = n.x_first, d_at = n.d_first;
         over_steps([&](uint32_t stage, int i, bool is_last, auto release) {
-          TilePair<2> w = load_tiles<kArm, 2>(
+          TilePair<2> w = load_tiles<kArm, Format::kV2, 2>(
               stage + (is_last ? n.last : n.whole).codes() + i * kPieceCodeBytes,
               stage + (is_last ? n.last : n.whole).scales() + i * kPieceScaleBytes, d_at);
           if (is_last) w.scales[0] &= n.last.mask(), w.scales[1] &= n.last.mask();

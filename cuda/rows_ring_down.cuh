@@ -24,7 +24,7 @@ struct SlotScales {
 
 #if __CUDA_ARCH__ >= 900
 
-template <RowsArm kArm>
+template <RowsArm kArm, Format kFormat>
 __device__ __forceinline__ void produce_down(const DownParams& p, const Runs<1>* /*runs*/,
                                              Producer<1>& to, const BlockPlan& plan) {
   const int lane = to.lane, block = lane % 2;
@@ -52,14 +52,14 @@ __device__ __forceinline__ void produce_down(const DownParams& p, const Runs<1>*
                   {s, min(s + 1, top_k - 1)},
                   {plane.scale, scale1}};
         }
-        to.template fill<kArm>(p.rows, p.in, plane.slab, row_block, live);
+        to.template fill<kArm, kFormat>(p.rows, p.in, plane.slab, row_block, live);
       }
       if (++row_block == row_blocks) row_block = 0, ++token;
     }
   }
 }
 
-template <RowsArm kArm, int kRun>
+template <RowsArm kArm, Format kFormat, int kRun>
 __device__ __forceinline__ void produce_down(const DownParams& p, const Runs<kRun>* runs,
                                              Producer<kRun>& to, const BlockPlan& plan) {
   const int lane = to.lane;
@@ -81,8 +81,8 @@ __device__ __forceinline__ void produce_down(const DownParams& p, const Runs<kRu
       }
       if (lane < count) unit.pair[lane] = pair;
       // Where rows end with a single block, it is read twice.
-      to.template fill<kArm>(p.rows, p.in, plane.slab, min(row_block + lane % 2, row_blocks - 1),
-                             3);
+      to.template fill<kArm, kFormat>(p.rows, p.in, plane.slab,
+                                      min(row_block + lane % 2, row_blocks - 1), 3);
     }
   }
 }

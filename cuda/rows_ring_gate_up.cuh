@@ -19,7 +19,7 @@ namespace memra::cuda {
 #if __CUDA_ARCH__ >= 900
 
 // resident: activations of all tokens have their places.
-template <RowsArm kArm, int kRun>
+template <RowsArm kArm, Format kFormat, int kRun>
 __device__ __forceinline__ void produce_gate_up(const GateUpParams& p, const Runs<kRun>* runs,
                                                 Producer<kRun>& to, const UnitRange& range,
                                                 bool resident) {
@@ -73,7 +73,7 @@ __device__ __forceinline__ void produce_gate_up(const GateUpParams& p, const Run
         unit.scale[0][lane] = gate.scale, unit.scale[1][lane] = up.scale;
       }
     }
-    to.template fill<kArm>(p.rows, p.in, slab, row_block, live ? 3 : 0);
+    to.template fill<kArm, kFormat>(p.rows, p.in, slab, row_block, live ? 3 : 0);
     if (++row_block == row_blocks) row_block = 0, ++run, fresh = true;
   }
 }

@@ -11,10 +11,11 @@ namespace memra::cuda {
 
 #if __CUDA_ARCH__ >= 900
 
+// natural: q's order in memory; in shared memory it is always lane-major.
 // Rows row_of(0), ... of q [., in] and d [., in / 32] into the first `count` places from
 // `operands` on. A thread has all its loads of a batch in flight together: a token's activations
 // are one batch or two.
-template <class RowOf>
+template <bool kNatural, class RowOf>
 __device__ __forceinline__ void copy_operands(uint32_t operands, const int8_t* q, const float* d,
                                               int64_t in, int count, RowOf row_of) {
   constexpr int kGroups = 2;  // a thread's, in a batch
@@ -39,6 +40,13 @@ __device__ __forceinline__ void copy_operands(uint32_t operands, const int8_t* q
       const int64_t at = row_of(static_cast<int>(operand)) * own + group[j];
       const uint4* from = reinterpret_cast<const uint4*>(q + at * kGroupValues);
       x[j][0] = from[0], x[j][1] = from[1];
+      if constexpr (kNatural) {
+#pragma unroll
+        for (uint4& half : x[j]) {
+          const uint2 low = interleave(half.x, half.z), high = interleave(half.y, half.w);
+          half = {low.x, low.y, high.x, high.y};
+        }
+      }
       v[j] = d[at];
     }
 #pragma unroll
@@ -92,12 +100,12 @@ __device__ __forceinline__ void quantize_operands(uint32_t operands, const Activ
   }
 }
 
-template <class RowOf>
+template <bool kNatural, class RowOf>
 __device__ __forceinline__ void load_operands(uint32_t operands, const ActivationSource& source,
                                               const int8_t* q, const float* d, int64_t in,
                                               int count, RowOf row_of) {
   if (source.x == nullptr) {
-    copy_operands(operands, q, d, in, count, row_of);
+    copy_operands<kNatural>(operands, q, d, in, count, row_of);
   } else if (source.dtype == MEMRA_BF16) {
     quantize_operands<numerics::Bf16>(operands, source, in, count, row_of);
   } else if (source.dtype == MEMRA_F16) {
