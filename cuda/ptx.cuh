@@ -132,6 +132,14 @@ __device__ __forceinline__ uint32_t opaque(uint32_t value) {
   return __shfl_sync(0xFFFFFFFFu, value, 0);
 }
 
+// The value, as something that is known from here on only: what is computed from it is not kept in
+// registers across the loop around.
+__device__ __forceinline__ int known_here(int value) {
+  int v;
+  asm volatile("mov.u32 %0, %1;" : "=r"(v) : "r"(value));
+  return v;
+}
+
 // The thread's index, read here and now: what is computed from it is not kept in registers across
 // the loop around.
 __device__ __forceinline__ int thread_index_here() {

@@ -62,10 +62,10 @@ struct NarrowLane {
   uint32_t x_first, x_step, x_stride;
   uint32_t d_first;
 
-  __device__ __forceinline__ NarrowLane(int64_t in, uint32_t zeros, uint32_t operands, int warp,
-                                        int lane)
+  __device__ __forceinline__ NarrowLane(int64_t in, int pieces, uint32_t zeros, uint32_t operands,
+                                        int warp, int lane)
       : whole(in, warp, lane, 0, false), last(in, warp, lane, 0, true) {
-    const int t = lane % 4, column = lane / 4, pieces = pieces_of(in);
+    const int t = lane % 4, column = lane / 4;
     const bool active = column % 4 == t;
     stride = 2 * operand_bytes(pieces);
     x_first = active ? operands + column / 4 * operand_bytes(pieces) +
@@ -278,7 +278,7 @@ __device__ __forceinline__ void consume(RingControl<kRun>& c, const RingMemory<k
   const int pieces = pieces_of(in);
   const MmaConstants k = MmaConstants::make();
   const uint32_t ring = m.ring();
-  const NarrowLane outside(in, m.zeros(), m.operands(), warp, lane);
+  const NarrowLane outside(in, pieces, m.zeros(), m.operands(), warp, lane);
   RingPosition at = done.position();
   for (uint32_t index = done.unit;; ++index) {
     barrier_wait(m.full(at.stage), at.parity);
@@ -314,9 +314,10 @@ __device__ __forceinline__ void consume(RingControl<kRun>& c, const RingMemory<k
         constexpr int kOperands = decltype(n_operands)::value;
         // Beside wide steps there are no registers to keep it in.
         const int thread = kRun > kNarrowRun ? thread_index_here() : 0;
-        const NarrowLane n = kRun > kNarrowRun
-                                 ? NarrowLane(in, m.zeros(), m.operands(), thread / 32, thread % 32)
-                                 : outside;
+        const int pieces_here = kRun > kNarrowRun ? known_here(pieces) : pieces;
+        const NarrowLane n = kRun > kNarrowRun ? NarrowLane(in, pieces_here, m.zeros(),
+                                                            m.operands(), thread / 32, thread % 32)
+                                               : outside;
         uint32_t x_at = n.x_first, d_at = n.d_first;
         over_steps([&](uint32_t stage, int i, bool is_last, auto release) {
           TilePair<2> w = load_tiles<kArm, Format::kV2, 2>(
@@ -339,14 +340,15 @@ __device__ __forceinline__ void consume(RingControl<kRun>& c, const RingMemory<k
         constexpr int kQuads = kRun / 4;
         const int thread = thread_index_here();
         const int warp = thread / 32, lane = thread % 32, t = lane % 4, column = lane / 4;
+        const int pieces_here = known_here(pieces);
         const WidePlaces places(in, warp, lane);
         const bool own = t / 2 == column % 2;
-        const uint32_t quad = 4 * operand_bytes(pieces), quad_of_x = own ? quad : 0;
-        uint32_t x_at = own ? m.operands() + column / 2 * operand_bytes(pieces) +
-                                  4 * warp * numerics::kGroupValues + t * 8
-                            : m.zeros();
-        uint32_t d_at =
-            m.operands() + t * operand_bytes(pieces) + pieces * kPieceColumns + 4 * warp * 4;
+        const uint32_t bytes = operand_bytes(pieces_here);
+        const uint32_t quad = 4 * bytes, quad_of_x = own ? quad : 0;
+        uint32_t x_at =
+            own ? m.operands() + column / 2 * bytes + 4 * warp * numerics::kGroupValues + t * 8
+                : m.zeros();
+        uint32_t d_at = m.operands() + t * bytes + pieces_here * kPieceColumns + 4 * warp * 4;
         over_steps([&](uint32_t stage, int i, bool is_last, auto release) {
           WideTilePair w;
 #pragma unroll
