@@ -149,13 +149,17 @@ __device__ __forceinline__ DecodedWord decode_word(uint32_t word, uint32_t scale
   return decoded;
 }
 
-// A scale byte of a word, twice, as f16. kChecked: formats that may hold invalid codes, which count
-// as 0.
+// Which bytes of a lane's scale word hold for the two slabs of a block, as a byte permute takes
+// them. Of half a block there is one slab.
+MEMRA_HD constexpr uint32_t scale_selector(int t, bool half) {
+  return scale_byte(t, 0, half) | scale_byte(t, half ? 0 : 1, half) << 4 | 0x4400u;
+}
+
+// Those two scales as f16. kChecked: formats that may hold invalid codes, which count as 0.
 template <bool kChecked>
-__device__ __forceinline__ uint32_t decode_scale(uint32_t word, uint32_t byte) {
-  uint32_t twice = byte_permute(word, 0, byte * 0x11u | 0x4400u);
-  if constexpr (kChecked) twice = (twice & 0xFFu) > 0x7Eu ? 0u : twice;
-  return f16_pair_of_e4m3(static_cast<uint16_t>(twice));
+__device__ __forceinline__ uint32_t decode_scales(uint32_t word, uint32_t selector) {
+  const auto bytes = static_cast<uint16_t>(byte_permute(word, 0, selector));
+  return kChecked ? legal_f16_pair_of_e4m3(bytes) : f16_pair_of_e4m3(bytes);
 }
 
 }  // namespace memra::cuda

@@ -27,7 +27,8 @@ template <class Out>
 struct ProductKernel {
   bool first_v2, second_v2;  // of the tile's two sets
   int32_t max_units;         // the widest tile
-  int32_t slabs;  // of activations, that neighbouring tiles of weight rows may share; 0: none
+  int32_t z_blocks;  // of activations, that neighbouring tiles of weight rows may share; 0: none
+  int32_t resident;  // on an SM at once
   int32_t threads;
   size_t shared_bytes;
   const char* name;

@@ -8,7 +8,7 @@ namespace memra::cuda {
 namespace {
 
 // Fits the 99 KiB that a block may have on sm_86, 89 and 120.
-using Tiles = GroupedShared<kMmaTileUnits, 2, 4, true>;
+using Tiles = GroupedShared<kMmaTileUnits, 2, 2, true>;
 static_assert(Tiles::kBytes <= 99 * 1024);
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kBounds, 1)
 
 template <class Kernel, class Fragments>
 constexpr Kernel entry(const char* name, decltype(Kernel::kernel) kernel) {
-  return {Fragments::kFirstV2, Fragments::kSecondV2, Tiles::kUnits, 0,
+  return {Fragments::kFirstV2, Fragments::kSecondV2, Tiles::kUnits, 0,     Tiles::kResident,
           kGroupedConsumers,   Tiles::kBytes,        name,          kernel};
 }
 template <class Fragments>

@@ -21,7 +21,7 @@ class MmaConsumer {
   template <int kColumns>
   __device__ __forceinline__ void multiply(const SharedView& shared, const TilePlace& tile,
                                            float (&sums)[2][kColumns / 2]) {
-    static_assert(kColumns == Shared::kColumns && Shared::kBlocks == 2 && Shared::kSlabs == 4);
+    static_assert(kColumns == Shared::kColumns && Shared::kBlocks == 2 && Shared::kZBlocks == 2);
 #pragma unroll
     for (int set = 0; set < 2; ++set)
 #pragma unroll
@@ -29,11 +29,13 @@ class MmaConsumer {
         sums[set][i] = 0.0f;
     WarpWeights<Shared, Fragments, Rows, kFused> weights(params_.columns);
     weights.open(this->tile(shared));
+    const LaneWeights first = LaneWeights::of<Shared>(shared);
+    const auto place = [&](int slab) { return first.at((slab >> 1 & 1) * Shared::kBlockBytes); };
     const int slabs = static_cast<int>(n_slabs(params_.columns));
     int copied = 0;
     const auto copy = [&] {
       if (copied < slabs) {
-        weights.copy(shared, copied >> 1 & 1);
+        weights.copy(place(copied));
         copy_rows(shared, tile, copied);
         if (copied + 1 < slabs) copy_rows(shared, tile, copied + 1);
         copied += 2;
@@ -42,17 +44,18 @@ class MmaConsumer {
     };
     copy();
 #pragma unroll 1
-    for (int slab = 0; slab < slabs; ++slab) {
-      const int place = slab >> 1 & 1, h = slab & 1;
-      if (h == 0) {
-        __syncthreads();  // the other place has been read
-        copy();
-        copy_async_wait<1>();
-        __syncthreads();
-      }
-      multiply_slab<kColumns>(
-          shared, tile, slab,
-          read_slab<Shared, Fragments>(shared, place, h, h == 0 && slab + 1 == slabs), sums);
+    for (int slab = 0; slab < slabs; slab += 2) {
+      __syncthreads();  // the other place has been read
+      copy();
+      copy_async_wait<1>();
+      __syncthreads();
+      const bool half = slab + 1 == slabs;
+      const BlockWeights block = read_block<Shared, Fragments>(place(slab), half);
+      multiply_word<0, kColumns>(shared, tile, slab, block, sums);
+      multiply_word<1, kColumns>(shared, tile, slab, block, sums);
+      if (half) break;
+      multiply_word<2, kColumns>(shared, tile, slab + 1, block, sums);
+      multiply_word<3, kColumns>(shared, tile, slab + 1, block, sums);
     }
   }
 
@@ -74,29 +77,26 @@ class MmaConsumer {
       copy_async_16(to + i * kChunkBytes, from + i * kChunkColumns);
   }
 
-  template <int kColumns>
-  __device__ __forceinline__ void multiply_slab(const SharedView& shared, const TilePlace& tile,
-                                                int slab, const SlabWeights& weights,
+  template <int kWord, int kColumns>
+  __device__ __forceinline__ void multiply_word(const SharedView& shared, const TilePlace& tile,
+                                                int slab, const BlockWeights& weights,
                                                 float (&sums)[2][kColumns / 2]) const {
     const int lane = thread_index_here() & 31, row = lane & 7;
     const uint32_t swizzle = static_cast<uint32_t>(tile.row + row) & 7;
     const uint32_t rows = slab_address(shared, slab) + row * kSlabRowBytes;
+    const uint32_t chunk = static_cast<uint32_t>(4 * (kWord & 1) + (lane >> 3)) ^ swizzle;
+    uint32_t a[2][2][4];  // set, step
 #pragma unroll
-    for (int word = 0; word < 2; ++word) {
-      uint32_t a[2][2][4];  // set, step
+    for (int set = 0; set < 2; ++set)
+      weights.fragments<kWord>(set, a[set]);
 #pragma unroll
-      for (int set = 0; set < 2; ++set)
-        weights.fragments(set, word, a[set]);
-      const uint32_t chunk = static_cast<uint32_t>(4 * word + (lane >> 3)) ^ swizzle;
+    for (int j = 0; j < kColumns / kTileUnit; ++j) {
+      if (j >= tile.units) break;
+      const uint4 b = load_matrices(rows + j * (kTileUnit * kSlabRowBytes) + chunk * 16);
 #pragma unroll
-      for (int j = 0; j < kColumns / kTileUnit; ++j) {
-        if (j >= tile.units) break;
-        const uint4 b = load_matrices(rows + j * (kTileUnit * kSlabRowBytes) + chunk * 16);
-#pragma unroll
-        for (int set = 0; set < 2; ++set) {
-          mma_m16n8k16(&sums[set][4 * j], a[set][0], b.x, b.y);
-          mma_m16n8k16(&sums[set][4 * j], a[set][1], b.z, b.w);
-        }
+      for (int set = 0; set < 2; ++set) {
+        mma_m16n8k16(&sums[set][4 * j], a[set][0], b.x, b.y);
+        mma_m16n8k16(&sums[set][4 * j], a[set][1], b.z, b.w);
       }
     }
   }

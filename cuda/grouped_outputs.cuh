@@ -10,23 +10,6 @@
 
 namespace memra::cuda {
 
-// Two neighbouring outputs of a row.
-struct PlainSink {
-  float* out;
-  __device__ __forceinline__ void store(int64_t row, int64_t output, int64_t outputs, float a,
-                                        float b) const {
-    *reinterpret_cast<float2*>(out + row * outputs + output) =
-        make_float2(numerics::canon(a), numerics::canon(b));
-  }
-};
-struct PackedSink {
-  uint32_t* out;
-  __device__ __forceinline__ void store(int64_t row, int64_t output, int64_t outputs, float a,
-                                        float b) const {
-    out[(row * outputs + output) / 2] = pack_outputs(a, b);
-  }
-};
-
 // Scales of a tile's rows: asked for before the product, in shared memory after it.
 template <class Shared>
 class RowScales {
@@ -54,24 +37,42 @@ class RowScales {
   float scale_;
 };
 
-// Scale and bias of one weight row.
+// Scale and bias of one weight row. No bias is the zero whose addition changes nothing.
 struct OutputRow {
   float scale, bias;
-  bool biased;
 
-  __device__ __forceinline__ OutputRow(const ExpertPlane& plane, int32_t expert, int64_t output,
-                                       bool there) {
-    const float* const biases = there && plane.bias != nullptr ? plane.bias[expert] : nullptr;
-    scale = there && plane.scales != nullptr ? plane.scales[expert] : 1.0f;
-    biased = biases != nullptr;
-    bias = biased ? biases[output] : 0.0f;
-  }
+  __device__ __forceinline__ OutputRow(const TileEntry& entry, int set, int64_t output, bool there)
+      : scale(entry.plane_scales[set]),
+        bias(there && entry.bias[set] != nullptr ? entry.bias[set][output] : -0.0f) {}
   __device__ __forceinline__ float operator()(float dot) const {
-    return numerics::plane_value(dot, scale, biased, bias);
+    return numerics::plane_value(dot, scale, true, bias);
   }
 };
 
 // ---- One plane
+
+// Two neighbouring outputs of a row, at their place.
+struct PlainSink {
+  static constexpr int kOutputBytes = 4;
+  OutputRow first, second;
+
+  __device__ __forceinline__ PlainSink(const TileEntry& entry, int set, int64_t output, bool there)
+      : first(entry, set, output, there), second(entry, set, output + 1, there) {}
+  __device__ __forceinline__ void store(uint8_t* to, float a, float b) const {
+    *reinterpret_cast<float2*>(to) =
+        make_float2(numerics::canon(first(a)), numerics::canon(second(b)));
+  }
+};
+// Before scale and bias, which belong to the sum over slots.
+struct PackedSink {
+  static constexpr int kOutputBytes = 2;
+
+  __device__ __forceinline__ PackedSink(const TileEntry& /*entry*/, int /*set*/, int64_t /*output*/,
+                                        bool /*there*/) {}
+  __device__ __forceinline__ void store(uint8_t* to, float a, float b) const {
+    *reinterpret_cast<uint32_t*>(to) = pack_outputs(a, b);
+  }
+};
 
 template <class Shared>
 struct PlaneTile {
@@ -87,41 +88,69 @@ struct PlaneTile {
     warpgroup_sync();
     scales.store(shared);
     warpgroup_sync();
+    const TileEntry& entry = consumer.tile(shared);
     if (out.packed != nullptr) {
-      store(PackedSink{out.packed}, shared, tile, sums);
+      store<PackedSink>(out.packed, shared, tile, entry, sums);
     } else {
-      store(PlainSink{out.plain}, shared, tile, sums);
+      store<PlainSink>(out.plain, shared, tile, entry, sums);
     }
   }
 
  private:
   template <class Sink, int kSums>
-  __device__ __forceinline__ void store(const Sink& sink, const SharedView& shared,
-                                        const TilePlace& tile,
+  __device__ __forceinline__ void store(void* outputs, const SharedView& shared,
+                                        const TilePlace& tile, const TileEntry& entry,
                                         const float (&sums)[2][kSums]) const {
     const int lane = thread_index_here() & 31, g = lane >> 2, t = lane & 3;
-    const int warp = thread_index_here() >> 5;
-#pragma unroll
-    for (int set = 0; set < 2; ++set) {
-      const int64_t output =
-          tile.output + set * kSetRows + warp_row<false>(warp, kSetRows) + AdjacentRows::row(g);
-      if (output >= params.outputs) continue;
-      const OutputRow first(params.planes[0], tile.expert, output, tile.live);
-      const OutputRow second(params.planes[0], tile.expert, output + 1, tile.live);
-#pragma unroll
-      for (int j = 0; j < kSums / 4; ++j)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int row = 8 * j + 2 * t + e;
-          if (row >= tile.count) continue;
-          const float scale =
-              __uint_as_float(load_shared(RowScales<Shared>::address(shared) + 4 * row));
-          const float a = first(__fmul_rn(sums[set][4 * j + e], scale));
-          const float b = second(__fmul_rn(sums[set][4 * j + 2 + e], scale));
-          sink.store(tile.row + row, output, params.outputs, tile.live ? a : 0.0f,
-                     tile.live ? b : 0.0f);
-        }
+    const int64_t output =
+        tile.output + warp_row<false>(thread_index_here() >> 5, kSetRows) + AdjacentRows::row(g);
+    const bool there[2] = {output < params.outputs, output + kSetRows < params.outputs};
+    const Sink sinks[2] = {Sink(entry, 0, output, there[0] && tile.live),
+                           Sink(entry, 1, output + kSetRows, there[1] && tile.live)};
+    const auto row_bytes = static_cast<uint32_t>(params.outputs) * Sink::kOutputBytes;
+    uint8_t* const first_row = static_cast<uint8_t*>(outputs) +
+                               static_cast<uint64_t>(tile.row + 2 * t) * row_bytes +
+                               output * Sink::kOutputBytes;
+    const int rows = tile.count - 2 * t;
+    if (!tile.live) {
+      store_zeroes<Sink>(first_row, row_bytes, rows, there);
+      return;
     }
+#pragma unroll
+    for (int j = 0; j < kSums / 4; ++j) {
+      const float2 scales =
+          load_shared_f32x2(RowScales<Shared>::address(shared) + 4 * (8 * j + 2 * t));
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float scale = e == 0 ? scales.x : scales.y;
+        uint8_t* const to = first_row + static_cast<uint64_t>(row_bytes) * (8 * j + e);
+#pragma unroll
+        for (int set = 0; set < 2; ++set) {
+          const float a = __fmul_rn(sums[set][4 * j + e], scale);
+          const float b = __fmul_rn(sums[set][4 * j + 2 + e], scale);
+          if (8 * j + e < rows && there[set])
+            sinks[set].store(to + set * kSetRows * Sink::kOutputBytes, a, b);
+        }
+      }
+    }
+  }
+
+  template <class Sink>
+  static __device__ __forceinline__ void store_zeroes(uint8_t* to, uint32_t row_bytes, int rows,
+                                                      const bool (&there)[2]) {
+#pragma unroll 1
+    for (int row = 0; row < rows; row += row % 2 == 0 ? 1 : 7) {
+      uint8_t* const at = to + static_cast<uint64_t>(row_bytes) * row;
+#pragma unroll
+      for (int set = 0; set < 2; ++set)
+        if (there[set]) store_zero(at + set * kSetRows * Sink::kOutputBytes, Sink::kOutputBytes);
+    }
+  }
+  // Two outputs.
+  static __device__ __forceinline__ void store_zero(uint8_t* to, int output_bytes) {
+#pragma unroll
+    for (int i = 0; i < 2 * output_bytes; i += 4)
+      *reinterpret_cast<uint32_t*>(to + i) = 0;
   }
 };
 
@@ -140,24 +169,40 @@ struct GateUpTile {
     consumer.template multiply<kColumns>(shared, tile, sums);
     scales.store(shared);
     // Of a half tile the second warpgroup has nothing.
-    if (warpgroup() * 64 < tile.outputs) store_rows<0>(shared, tile, sums);
+    if (warpgroup() * 64 >= tile.outputs) return;
+    const TileEntry& entry = consumer.tile(shared);
+    const int64_t output = tile.output + warp_row<true>(thread_index_here() >> 5, tile.outputs) +
+                           ActivationRows::row((thread_index_here() & 31) >> 2);
+    store_rows<0>(shared, tile, Planes(entry, output, tile.live), sums);
   }
 
  private:
   static constexpr int kChunks = 8;  // of 8 outputs, in a slab of 64
 
+  // Of a lane's two outputs.
+  struct Planes {
+    OutputRow gate[2], up[2];
+    __device__ __forceinline__ Planes(const TileEntry& entry, int64_t output, bool live)
+        : gate{OutputRow(entry, 0, output, live),
+               OutputRow(entry, 0, output + ActivationRows::kDistance, live)},
+          up{OutputRow(entry, 1, output, live),
+             OutputRow(entry, 1, output + ActivationRows::kDistance, live)} {}
+  };
+
   // Rows kFirst .. kFirst + 31 of the tile; one pass after another, because a loop with barriers in
   // it would not be unrolled and the sums would have to lie in memory.
   template <int kFirst, int kSums>
   __device__ __forceinline__ void store_rows(const SharedView& shared, const TilePlace& tile,
+                                             const Planes& planes,
                                              const float (&sums)[2][kSums]) const {
     constexpr int kRows =
         2 * kSums - kFirst < Shared::kStageRows ? 2 * kSums - kFirst : Shared::kStageRows;
     warpgroup_sync();
-    activate_rows<kFirst, kRows>(shared, tile, sums);
+    activate_rows<kFirst, kRows>(shared, planes, sums);
     warpgroup_sync();
     narrow_rows<kFirst, kRows>(shared, tile);
-    if constexpr (kFirst + kRows < 2 * kSums) store_rows<kFirst + kRows>(shared, tile, sums);
+    if constexpr (kFirst + kRows < 2 * kSums)
+      store_rows<kFirst + kRows>(shared, tile, planes, sums);
   }
 
   static __device__ __forceinline__ uint32_t stage(const SharedView& shared) {
@@ -170,19 +215,11 @@ struct GateUpTile {
   }
 
   template <int kFirst, int kRows, int kSums>
-  __device__ __forceinline__ void activate_rows(const SharedView& shared, const TilePlace& tile,
+  __device__ __forceinline__ void activate_rows(const SharedView& shared, const Planes& planes,
                                                 const float (&sums)[2][kSums]) const {
     const int lane = thread_index_here() & 31, g = lane >> 2, t = lane & 3;
     const int warp = thread_index_here() >> 5;
-    const int64_t output =
-        tile.output + warp_row<true>(warp, tile.outputs) + ActivationRows::row(g);
     const ActivationForm form(out.activation, out.params);
-    const OutputRow gate[2] = {
-        OutputRow(params.planes[0], tile.expert, output, tile.live),
-        OutputRow(params.planes[0], tile.expert, output + ActivationRows::kDistance, tile.live)};
-    const OutputRow up[2] = {
-        OutputRow(params.planes[1], tile.expert, output, tile.live),
-        OutputRow(params.planes[1], tile.expert, output + ActivationRows::kDistance, tile.live)};
 #pragma unroll
     for (int j = kFirst / 8; j < (kFirst + kRows) / 8; ++j)
 #pragma unroll
@@ -193,8 +230,8 @@ struct GateUpTile {
         float y[2];
 #pragma unroll
         for (int other = 0; other < 2; ++other)
-          y[other] = form(gate[other](__fmul_rn(sums[0][4 * j + 2 * other + e], scale)),
-                          up[other](__fmul_rn(sums[1][4 * j + 2 * other + e], scale)));
+          y[other] = form(planes.gate[other](__fmul_rn(sums[0][4 * j + 2 * other + e], scale)),
+                          planes.up[other](__fmul_rn(sums[1][4 * j + 2 * other + e], scale)));
         store_shared(stage(shared) + pair_offset(row, g, warp & 3), y[0], y[1]);
       }
   }

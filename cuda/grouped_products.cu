@@ -82,11 +82,11 @@ ProductParams product_params(const ExpertRows& rows, const TilePlan& tiles, cons
 
 // Tiles of weight rows that follow one another in a block, so that their rows of activations are
 // copied once: no more of them than leave every block a few runs.
-int64_t run_length(const Device& device, int64_t columns, int64_t row_tiles, int64_t tiles,
-                   int32_t slabs) {
+int64_t run_length(int64_t columns, int64_t row_tiles, int64_t tiles, int32_t z_blocks,
+                   int64_t blocks) {
   constexpr int64_t kMostTiles = 4, kRunsOfBlock = 4;
-  if (n_slabs(columns) > slabs) return 1;
-  const int64_t fair = tiles * row_tiles / (kRunsOfBlock * device.n_multiprocessors);
+  if (columns > z_blocks * kBlockColumns) return 1;
+  const int64_t fair = tiles * row_tiles / (kRunsOfBlock * blocks);
   return std::clamp<int64_t>(std::min(fair, row_tiles), 1, kMostTiles);
 }
 
@@ -96,10 +96,11 @@ Status launch_product(const Device& device, const Kernel& k, ProductParams param
                       int64_t tile_rows, const Launch& launch) {
   const int64_t row_tiles = (params.outputs + tile_rows - 1) / tile_rows;
   const int64_t tiles = most_tiles(params.rows, params.n_experts, k.max_units);
-  const int64_t run = run_length(device, params.columns, row_tiles, tiles, k.slabs);
+  const int64_t blocks = int64_t{device.n_multiprocessors} * k.resident;
+  const int64_t run = run_length(params.columns, row_tiles, tiles, k.z_blocks, blocks);
   params.run = static_cast<int32_t>(run);
   const int64_t runs = tiles * ((row_tiles + run - 1) / run);
-  const Grid grid{dim3(static_cast<unsigned>(std::min<int64_t>(runs, device.n_multiprocessors))),
+  const Grid grid{dim3(static_cast<unsigned>(std::min(runs, blocks))),
                   dim3(static_cast<unsigned>(k.threads)), k.shared_bytes};
   return launch_kernel(device, launch, grid, k.kernel, params, out);
 }

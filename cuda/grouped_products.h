@@ -92,7 +92,7 @@ struct PlaneProductArgs {
   memra_format format;
   int64_t outputs;
   float* out;        // one of the two
-  uint32_t* packed;  // [rows, outputs / 2]
+  uint32_t* packed;  // [rows, outputs / 2], before scale and bias
 };
 Status plane_product(const Device& device, const PlaneProductArgs& args, const Launch& launch);
 const char* plane_product_name(const Device& device, memra_format format);

@@ -1,7 +1,8 @@
 #pragma once
 
 // The persistent kernel of the grouped products on sm_90a: its producer, and the product of a tile.
-// Activations come by bulk copies: a slab of 64 columns of a tile is one run.
+// Activations come by bulk copies: a slab of 64 columns of a tile is one run. Both they and weights
+// go by blocks of two slabs.
 
 #include "grouped_weights.cuh"
 #include "wgmma.cuh"
@@ -20,15 +21,25 @@ struct RingPlace {
   }
 };
 
+// Of a warp's ring of weights, as an offset in bytes.
+template <class Shared>
+struct WeightPlace {
+  uint32_t offset = 0;
+  __device__ __forceinline__ void advance() {
+    offset += Shared::kBlockBytes;
+    if (offset == Shared::kBlocks * Shared::kBlockBytes) offset = 0;
+  }
+};
+
 template <class Shared>
 __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
   const uint32_t begin = shared_address(raw), address = (begin + 1023) & ~1023u;
   const SharedView shared{address, raw + (address - begin)};
   if (threadIdx.x == 0) {
     constexpr int kWarps = kGroupedConsumers / 32;
-    for (int i = 0; i < Shared::kSlabs; ++i) {
-      barrier_init(Shared::slab_barrier(address, i), 1);
-      barrier_init(Shared::slab_barrier(address, i) + kEmptied, kWarps);
+    for (int i = 0; i < Shared::kZBlocks; ++i) {
+      barrier_init(Shared::z_barrier(address, i), 1);
+      barrier_init(Shared::z_barrier(address, i) + kEmptied, kWarps);
     }
     for (int i = 0; i < Shared::kTileQueue; ++i) {
       barrier_init(Shared::entry_barrier(address, i), 1);
@@ -47,7 +58,7 @@ template <class Shared, class Fragments, bool kFused>
 __device__ __forceinline__ void produce(const ProductParams& params, const SharedView& shared) {
   TileSource<Fragments, kFused> source(params);
   RingPlace<Shared::kTileQueue> queue(1);
-  RingPlace<Shared::kSlabs> ring(1);
+  RingPlace<Shared::kZBlocks> ring(1);
   const auto publish = [&] {
     const uint32_t barrier = Shared::entry_barrier(shared.address, queue.place);
     barrier_wait(barrier + kEmptied, queue.parity);
@@ -70,12 +81,15 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
     const auto bytes = static_cast<uint32_t>(there < wanted ? there : wanted) * kSlabRowBytes;
     const uint32_t phase = (static_cast<uint32_t>(rows.row) & 7) * kSlabRowBytes;
     const uint16_t* from = params.z + static_cast<int64_t>(rows.row) * kSlabColumns;
-    for (int slab = 0; slab < slabs; ++slab) {
-      const uint32_t barrier = Shared::slab_barrier(shared.address, ring.place);
+    for (int slab = 0; slab < slabs; slab += 2) {
+      const bool both = slab + 1 < slabs;
+      const uint32_t barrier = Shared::z_barrier(shared.address, ring.place);
+      const uint32_t to = shared.address + Shared::kZ + ring.place * Shared::kZBlockBytes + phase;
       barrier_wait(barrier + kEmptied, ring.parity);
-      barrier_arrive_expect(barrier, bytes);
-      bulk_load(shared.address + Shared::kZ + ring.place * Shared::kSlabBytes + phase, from, bytes,
-                barrier);
+      barrier_arrive_expect(barrier, both ? 2 * bytes : bytes);
+      bulk_load(to, from, bytes, barrier);
+      from += params.rows * kSlabColumns;
+      if (both) bulk_load(to + Shared::kSlabBytes, from, bytes, barrier);
       from += params.rows * kSlabColumns;
       ring.advance();
     }
@@ -89,24 +103,25 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
 template <class Shared, class Fragments, class Rows, bool kFused>
 class WeightStream {
  public:
-  __device__ __forceinline__ WeightStream(const SharedView& shared, int64_t columns)
+  __device__ __forceinline__ WeightStream(const SharedView& shared, const LaneWeights& first,
+                                          int64_t columns)
       : weights_(columns), queue_(0) {
     open(shared);
     for (int i = 1; i < Shared::kBlocks; ++i)
-      copy(shared);
+      copy(shared, first);
   }
 
   // The next block; always one group of copies.
-  __device__ __forceinline__ void copy(const SharedView& shared) {
+  __device__ __forceinline__ void copy(const SharedView& shared, const LaneWeights& first) {
     if (weights_.blocks_left() != 0) {
-      weights_.copy(shared, place_);
+      weights_.copy(first.at(place_.offset));
       if (weights_.blocks_left() == 0) {
         queue_.advance();
         open(shared);
       }
     }
     copy_async_commit();
-    if (++place_ == Shared::kBlocks) place_ = 0;
+    place_.advance();
   }
 
  private:
@@ -117,7 +132,7 @@ class WeightStream {
   }
 
   WarpWeights<Shared, Fragments, Rows, kFused> weights_;
-  int32_t place_ = 0;
+  WeightPlace<Shared> place_;
   RingPlace<Shared::kTileQueue> queue_;
 };
 
@@ -126,7 +141,8 @@ template <class Shared, class Fragments, class Rows, bool kFused>
 class Consumer {
  public:
   __device__ __forceinline__ Consumer(const SharedView& shared, const ProductParams& params)
-      : copies_(shared, params.columns),
+      : weights_(LaneWeights::of<Shared>(shared)),
+        copies_(shared, weights_, params.columns),
         slabs_(static_cast<int>(n_slabs(params.columns))),
         ring_(0),
         queue_(0) {}
@@ -155,54 +171,65 @@ class Consumer {
 #pragma unroll
       for (int i = 0; i < kColumns / 2; ++i)
         sums[set][i] = written_zero();
-    uint32_t a[2][2][2][4];  // word of the slab, set, step: a word is decoded while the other runs
+    uint32_t a[2][2][2]
+              [4];  // word, set, step: a word is decoded while the one before is multiplied
     const uint32_t phase = (static_cast<uint32_t>(tile.row) & 7) * kSlabRowBytes;
-    const RingPlace<Shared::kSlabs> first = ring_;
-    uint32_t done = 0;  // barrier of the slab before, once there is one to be freed
+    const bool frees = tile.frees && (thread_index_here() & 31) == 0;
+    const RingPlace<Shared::kZBlocks> first = ring_;
+    uint32_t before = 0;  // the barrier of the block before, once there is one
 #pragma unroll 1
-    for (int slab = 0; slab < slabs_; ++slab) {
-      const int h = slab & 1;
-      if (h == 0) {
-        copy_async_wait<Shared::kBlocks - 2>();
-        copies_.copy(shared);
-      }
-      const uint32_t barrier = Shared::slab_barrier(shared.address, ring_.place);
-      if (tile.loads) barrier_wait(barrier, ring_.parity);
-      const SlabWeights weights =
-          read_slab<Shared, Fragments>(shared, block_, h, h == 0 && slab + 1 == slabs_);
+    for (int left = slabs_; left > 0; left -= 2) {
+      copy_async_wait<Shared::kBlocks - 2>();
+      copies_.copy(shared, weights_);
+      const BlockWeights weights =
+          read_block<Shared, Fragments>(weights_.at(place_.offset), left == 1);
+      const uint32_t barrier = Shared::z_barrier(shared.address, ring_.place);
+      barrier_wait(barrier, ring_.parity);
       const uint64_t b =
-          swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kSlabBytes + phase);
-#pragma unroll
-      for (int word = 0; word < 2; ++word) {
-#pragma unroll
-        for (int set = 0; set < 2; ++set)
-          weights.fragments(set, word, a[word][set]);
-        wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < 2; ++step)
-#pragma unroll
-          for (int set = 0; set < 2; ++set)
-            Wgmma<kColumns>::multiply(sums[set], a[word][set][step], b + 2 * (2 * word + step));
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (word == 0 && done != 0 && (thread_index_here() & 31) == 0)
-          barrier_arrive(done + kEmptied);
+          swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kZBlockBytes + phase);
+      multiply_word<0, kColumns>(weights, b, a[0], sums);
+      if (frees && before != 0) barrier_arrive(before + kEmptied);
+      multiply_word<1, kColumns>(weights, b, a[1], sums);
+      if (left != 1) {
+        multiply_word<2, kColumns>(weights, b, a[0], sums);
+        multiply_word<3, kColumns>(weights, b, a[1], sums);
       }
-      if (tile.frees) done = barrier;
+      before = barrier;
+      place_.advance();
       ring_.advance();
-      if (h == 1 || slab + 1 == slabs_)
-        if (++block_ == Shared::kBlocks) block_ = 0;
     }
     wgmma_wait<0>();
-    if (done != 0 && (thread_index_here() & 31) == 0) barrier_arrive(done + kEmptied);
-    if (!tile.frees) ring_ = first;  // the next tile reads the same slabs
+    if (frees) barrier_arrive(before + kEmptied);
+    if (!tile.frees) ring_ = first;  // the next tile reads the same activations
   }
 
  private:
+  // Two steps, for which all products before those of the last word are waited for.
+  template <int kWord, int kColumns>
+  static __device__ __forceinline__ void multiply_word(const BlockWeights& weights, uint64_t b,
+                                                       uint32_t (&a)[2][2][4],
+                                                       float (&sums)[2][kColumns / 2]) {
+    constexpr uint32_t kStepUnits = 2, kSlabUnits = Shared::kSlabBytes / 16;
+#pragma unroll
+    for (int set = 0; set < 2; ++set)
+      weights.fragments<kWord>(set, a[set]);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 2; ++step)
+#pragma unroll
+      for (int set = 0; set < 2; ++set)
+        Wgmma<kColumns>::multiply(
+            sums[set], a[set][step],
+            b + kWord / 2 * kSlabUnits + kStepUnits * (2 * (kWord & 1) + step));
+    wgmma_commit();
+    wgmma_wait<1>();
+  }
+
+  LaneWeights weights_;
+  WeightPlace<Shared> place_;
   WeightStream<Shared, Fragments, Rows, kFused> copies_;
   int32_t slabs_;
-  int32_t block_ = 0;
-  RingPlace<Shared::kSlabs> ring_;
+  RingPlace<Shared::kZBlocks> ring_;
   RingPlace<Shared::kTileQueue> queue_;
 };
 
@@ -227,14 +254,17 @@ __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& par
   const SharedView shared = open_shared<Shared>(raw);
   dependency_wait();
   dependency_release();
+  // What a block may have of an SM's 64 K, dealt anew.
+  constexpr int kProducer = Shared::kResident == 1 ? 40 : 32;
+  constexpr int kConsumer = Shared::kResident == 1 ? 232 : 104;
   if (threadIdx.x >= kGroupedConsumers) {
-    give_registers<40>();
+    give_registers<kProducer>();
     if (threadIdx.x == kGroupedConsumers) produce<Shared, Fragments, kFused>(params, shared);
   } else {
-    take_registers<232>();
+    take_registers<kConsumer>();
     // Apart by about an epilogue, one warpgroup multiplies while the other is in its own; they stay
     // apart because they share the tensor cores evenly where both multiply.
-    if (warpgroup() != 0) wait_clocks(kStagger);
+    if (Shared::kResident == 1 && warpgroup() != 0) wait_clocks(kStagger);
     Consumer<Shared, Fragments, Rows, kFused> consumer(shared, params);
     consume<Shared::kUnits>(consumer, shared, tile);
   }

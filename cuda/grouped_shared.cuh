@@ -28,24 +28,29 @@ struct TileEntry {
   int32_t output;      // the first
   int32_t outputs[2];  // of the sets, at most kSetRows; multiples of 64
   uint32_t flags;
+  const float* bias[2];  // of the sets' expert, or null
+  float plane_scales[2];
+  int32_t unused[2];
 };
 // Has weights; without, outputs are 0. Its activations are copied for it; they are not wanted any
 // more after it.
 inline constexpr uint32_t kTileLive = 1, kTileLoads = 2, kTileFrees = 4;
 
-// kUnits: the widest tile. kBlocks: blocks of weights on their way, kSlabs: slabs of activations.
-// kStaged: outputs go through shared memory.
-template <int kUnits_, int kBlocks_, int kSlabs_, bool kStaged>
+// kUnits: the widest tile. kBlocks: blocks of 128 columns of weights on their way, kZBlocks: of
+// activations. kStaged: outputs go through shared memory. kResident: blocks of threads on an SM.
+template <int kUnits_, int kBlocks_, int kZBlocks_, bool kStaged, int kResident_ = 1>
 struct GroupedShared {
-  static constexpr int kUnits = kUnits_, kBlocks = kBlocks_, kSlabs = kSlabs_;
+  static constexpr int kUnits = kUnits_, kBlocks = kBlocks_, kZBlocks = kZBlocks_;
+  static constexpr int kResident = kResident_;
   static constexpr int kColumns = kTileUnit * kUnits;
   // Weights of kBlocks - 1 blocks ahead may be those of as many tiles, and the next one is opened
-  // behind the last of them. To make that known the producer must have found room for the slabs of
-  // the tiles before: at most two for each of these blocks.
+  // behind the last of them. To make that known the producer must have found room for the
+  // activations of the tiles before.
   static constexpr int kTileQueue = kBlocks + 1;
-  static_assert(kSlabs >= 2 * (kBlocks - 1));
+  static_assert(kZBlocks >= kBlocks - 1);
   // Up to 7 rows more: a tile begins where its first row is in the swizzle's period of 8.
   static constexpr int kSlabBytes = (kColumns + 8) * static_cast<int>(kSlabRowBytes);
+  static constexpr int kZBlockBytes = 2 * kSlabBytes;
   static constexpr int kFragmentBytes = 32 * 16, kScaleWords = 32 * 4;
   static constexpr int kWarpBytes = 4 * (kFragmentBytes + kScaleWords);
   static constexpr int kBlockBytes = kGroupedConsumers / 32 * kWarpBytes;
@@ -54,51 +59,45 @@ struct GroupedShared {
   static constexpr int kStageBytes = kStaged ? kStageRows * 64 * 4 : 0;
 
   static constexpr int kZ = 0;
-  static constexpr int kWeights = kZ + kSlabs * kSlabBytes;
+  static constexpr int kWeights = kZ + kZBlocks * kZBlockBytes;
   static constexpr int kStage = kWeights + kBlocks * kBlockBytes;
   static constexpr int kRowScales = kStage + 2 * kStageBytes;
   static constexpr int kQueue = kRowScales + 2 * kColumns * 4;
   static constexpr int kBarriers = kQueue + kTileQueue * static_cast<int>(sizeof(TileEntry));
-  static constexpr int kBytes = kBarriers + 16 * (kSlabs + kTileQueue) + 1024;  // and its alignment
+  static constexpr int kBytes = kBarriers + 16 * (kZBlocks + kTileQueue) + 1024;  // its alignment
   static_assert(kSlabBytes % 1024 == 0 && sizeof(TileEntry) % 16 == 0);
 
-  // Of this warp, at a place of its ring.
-  static __device__ __forceinline__ uint32_t warp_weights(uint32_t shared, int place) {
-    return shared + kWeights + place * kBlockBytes + (thread_index_here() >> 5) * kWarpBytes;
-  }
   // Barriers by address: filled, then emptied.
-  static __device__ __forceinline__ uint32_t slab_barrier(uint32_t shared, int slab) {
-    return shared + kBarriers + 16 * slab;
+  static __device__ __forceinline__ uint32_t z_barrier(uint32_t shared, int block) {
+    return shared + kBarriers + 16 * block;
   }
   static __device__ __forceinline__ uint32_t entry_barrier(uint32_t shared, int entry) {
-    return shared + kBarriers + 16 * (kSlabs + entry);
+    return shared + kBarriers + 16 * (kZBlocks + entry);
   }
 };
 // On sm_90a. Full tiles are bound by the tensor cores, which want them wide. Where experts have few
-// rows, time is that of reading weights, and what is not needed for activations keeps more of them
-// on their way. Of one plane tiles are a little less wide, so that all slabs of 640 columns fit.
-using WideGateUp = GroupedShared<kMaxTileUnits, 3, 8, true>;
-using WidePlane = GroupedShared<kWidePlaneUnits, 3, 10, false>;
-using NarrowGateUp = GroupedShared<kNarrowTileUnits, 7, 12, true>;
-using NarrowPlane = GroupedShared<kNarrowTileUnits, 7, 12, false>;
+// rows, time is that of reading and decoding weights, and twice the warps hide each other's waits.
+// Of one plane tiles are a little less wide, so that all slabs of 640 columns fit.
+using WideGateUp = GroupedShared<kMaxTileUnits, 3, 4, true>;
+using WidePlane = GroupedShared<kWidePlaneUnits, 3, 5, false>;
+using NarrowGateUp = GroupedShared<kNarrowTileUnits, 3, 3, true, 2>;
+using NarrowPlane = GroupedShared<kNarrowTileUnits, 3, 3, false, 2>;
 
 inline constexpr uint32_t kEmptied = 8;
 
 // What a warp needs of its tile, in registers: the entry is another's as soon as it is given back.
 struct TilePlace {
-  int32_t row, count, units, expert, output;
+  int32_t row, count, units, output;
   int32_t outputs;  // of the first set
-  bool live, loads, frees;
+  bool live, frees;
 
   __device__ __forceinline__ explicit TilePlace(const TileEntry& entry)
       : row(entry.row),
         count(entry.count),
         units(entry.units),
-        expert(entry.expert),
         output(entry.output),
         outputs(entry.outputs[0]),
         live((entry.flags & kTileLive) != 0),
-        loads((entry.flags & kTileLoads) != 0),
         frees((entry.flags & kTileFrees) != 0) {}
 };
 
@@ -183,9 +182,13 @@ class TileSource {
     using Fragment = typename Fragments::template Of<kSet>;
     const int64_t first = entry->output + (kFused ? 0 : kSet * kSetRows);
     const int64_t left = params_.outputs - first;
+    const ExpertPlane& plane = params_.planes[kFused ? kSet : 0];
     entry->outputs[kSet] = static_cast<int32_t>(left < 0 ? 0 : left < kSetRows ? left : kSetRows);
-    const auto* const slab = static_cast<const uint8_t*>(
-        listed ? params_.planes[kFused ? kSet : 0].slabs[entry->expert] : nullptr);
+    entry->plane_scales[kSet] =
+        listed && plane.scales != nullptr ? plane.scales[entry->expert] : 1.0f;
+    entry->bias[kSet] = listed && plane.bias != nullptr ? plane.bias[entry->expert] : nullptr;
+    const auto* const slab =
+        static_cast<const uint8_t*>(listed ? plane.slabs[entry->expert] : nullptr);
     entry->codes[kSet] = slab + Fragment::codes(params_.columns, first);
     entry->scales[kSet] = slab + Fragment::scales(params_.outputs, params_.columns, first);
     return slab != nullptr;

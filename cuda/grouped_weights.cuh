@@ -8,6 +8,23 @@
 
 namespace memra::cuda {
 
+// Where a lane's weights are in shared memory: those of set s and row r kFragmentBytes * (2 * s +
+// r) further, or for scales kScaleWords.
+struct LaneWeights {
+  uint32_t codes, scales;
+
+  // At the first place of the ring; others are kBlockBytes apart.
+  template <class Shared>
+  static __device__ __forceinline__ LaneWeights of(const SharedView& shared) {
+    const uint32_t lane = thread_index_here() & 31, warp = thread_index_here() >> 5;
+    const uint32_t first = shared.address + Shared::kWeights + warp * Shared::kWarpBytes;
+    return {first + lane * 16, first + 4 * Shared::kFragmentBytes + lane * 4};
+  }
+  __device__ __forceinline__ LaneWeights at(uint32_t offset) const {
+    return {codes + offset, scales + offset};
+  }
+};
+
 template <class Shared, class Fragments, class Rows, bool kFused>
 class WarpWeights {
  public:
@@ -21,13 +38,13 @@ class WarpWeights {
     live_ = 0;
     open_set<0>(entry);
     open_set<1>(entry);
+    rest_ = live_ != 3 ? blocks_left_ : columns_ % kBlockColumns != 0 ? 1 : 0;
   }
   __device__ __forceinline__ int32_t blocks_left() const { return blocks_left_; }
 
-  // Starts copying the next block of 128 columns into a place of the ring.
-  __device__ __forceinline__ void copy(const SharedView& shared, int place) {
-    const Target to = target(shared, place);
-    if (live_ == 3 && (blocks_left_ != 1 || columns_ % kBlockColumns == 0)) {
+  // Starts copying the next block of 128 columns to where the lane will read them.
+  __device__ __forceinline__ void copy(const LaneWeights& to) {
+    if (blocks_left_ > rest_) {
       copy_whole<0>(to);
       copy_whole<1>(to);
     } else {
@@ -61,19 +78,8 @@ class WarpWeights {
     scales_[kSet] = entry.scales[kSet] + Set<kSet>::scale_rows(columns_, row) + first.scales;
   }
 
-  // Of a lane's codes of set s and row r: kFragmentBytes * (2 * s + r) further, and likewise
-  // scales.
-  struct Target {
-    uint32_t codes, scales;
-  };
-  static __device__ __forceinline__ Target target(const SharedView& shared, int place) {
-    const uint32_t to = Shared::warp_weights(shared.address, place),
-                   lane = thread_index_here() & 31;
-    return {to + lane * 16, to + 4 * Shared::kFragmentBytes + lane * 4};
-  }
-
   template <int kSet>
-  __device__ __forceinline__ void copy_whole(const Target& to) const {
+  __device__ __forceinline__ void copy_whole(const LaneWeights& to) const {
     const LaneOffsets second = Set<kSet>::second_row(columns_, Rows::kDistance, false);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
@@ -93,7 +99,7 @@ class WarpWeights {
 
   // Sets without weights, which get zeroes, and a last block of 64 columns.
   template <int kSet>
-  __device__ __forceinline__ void copy_rest(const Target& to) const {
+  __device__ __forceinline__ void copy_rest(const LaneWeights& to) const {
     const bool half = columns_ % kBlockColumns != 0 && blocks_left_ == 1;
     const bool live = (live_ >> kSet & 1) != 0;
     const LaneOffsets whole = lane_offsets<Set<kSet>>(false), first = lane_offsets<Set<kSet>>(half);
@@ -115,19 +121,19 @@ class WarpWeights {
   const uint8_t* scales_[2];
   int32_t columns_;
   int32_t blocks_left_ = 0;
+  int32_t rest_ = 0;   // of them, the last ones that are not copied whole
   uint32_t live_ = 0;  // bit s: set s has weights
 };
 
-// A lane's codes and scales of one slab of 64 columns.
-struct SlabWeights {
-  uint2 words[2][2];  // set, row
+// A lane's codes and scales of a block.
+struct BlockWeights {
+  uint4 words[2][2];  // set, row
   uint32_t scales[2][2];
 
-  // Decodes word w, 0 or 1, of a set: fragments of its two steps.
-  __device__ __forceinline__ void fragments(int set, int w, uint32_t (&steps)[2][4]) const {
-    const DecodedWord low = decode_word(w == 0 ? words[set][0].x : words[set][0].y, scales[set][0]);
-    const DecodedWord high =
-        decode_word(w == 0 ? words[set][1].x : words[set][1].y, scales[set][1]);
+  // Decodes word w, 0 to 3, of a set: fragments of its two steps.
+  template <int kWord>
+  __device__ __forceinline__ void fragments(int set, uint32_t (&steps)[2][4]) const {
+    const DecodedWord low = decode<kWord>(set, 0), high = decode<kWord>(set, 1);
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       steps[step][0] = low.steps[step][0];
@@ -136,32 +142,36 @@ struct SlabWeights {
       steps[step][3] = high.steps[step][1];
     }
   }
+
+ private:
+  template <int kWord>
+  __device__ __forceinline__ DecodedWord decode(int set, int row) const {
+    const uint4& of = words[set][row];
+    const uint32_t word = kWord == 0 ? of.x : kWord == 1 ? of.y : kWord == 2 ? of.z : of.w;
+    return decode_word(word, broadcast_f16<kWord / 2>(scales[set][row]));
+  }
 };
 
 template <class Shared, class Fragments, int kSet>
-__device__ __forceinline__ void read_set(SlabWeights& slab, uint32_t from, int h, bool half) {
-  const int lane = thread_index_here() & 31;
-  const uint32_t byte = scale_byte(lane & 3, h, half);
+__device__ __forceinline__ void read_set(BlockWeights& block, const LaneWeights& from,
+                                         uint32_t selector) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const int fragment = 2 * kSet + row;
-    slab.words[kSet][row] =
-        load_shared_u32x2(from + fragment * Shared::kFragmentBytes + lane * 16 + h * 8);
-    const uint32_t scales =
-        load_shared(from + 4 * Shared::kFragmentBytes + fragment * Shared::kScaleWords + lane * 4);
-    slab.scales[kSet][row] = decode_scale<Fragments::template Of<kSet>::kChecked>(scales, byte);
+    block.words[kSet][row] = load_shared_u32x4(from.codes + fragment * Shared::kFragmentBytes);
+    block.scales[kSet][row] = decode_scales<Fragments::template Of<kSet>::kChecked>(
+        load_shared(from.scales + fragment * Shared::kScaleWords), selector);
   }
 }
 
-// Slab h of the block at a place; half: the only one of a last block.
+// half: a last block that has one slab alone, words 0 and 1.
 template <class Shared, class Fragments>
-__device__ __forceinline__ SlabWeights read_slab(const SharedView& shared, int place, int h,
-                                                 bool half) {
-  const uint32_t from = Shared::warp_weights(shared.address, place);
-  SlabWeights slab;
-  read_set<Shared, Fragments, 0>(slab, from, h, half);
-  read_set<Shared, Fragments, 1>(slab, from, h, half);
-  return slab;
+__device__ __forceinline__ BlockWeights read_block(const LaneWeights& from, bool half) {
+  const uint32_t selector = scale_selector(thread_index_here() & 3, half);
+  BlockWeights block;
+  read_set<Shared, Fragments, 0>(block, from, selector);
+  read_set<Shared, Fragments, 1>(block, from, selector);
+  return block;
 }
 
 }  // namespace memra::cuda

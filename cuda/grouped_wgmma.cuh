@@ -16,7 +16,7 @@ inline constexpr int kWgmmaBounds = kAbsentBounds;
 #endif
 
 template <class Shared, class Fragments>
-__global__ void __launch_bounds__(kWgmmaBounds, 1)
+__global__ void __launch_bounds__(kWgmmaBounds, Shared::kResident)
     wgmma_gate_up(const __grid_constant__ ProductParams params,
                   const __grid_constant__ ActivationOut out) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kWgmmaBounds, 1)
 }
 
 template <class Shared, class Fragments>
-__global__ void __launch_bounds__(kWgmmaBounds, 1)
+__global__ void __launch_bounds__(kWgmmaBounds, Shared::kResident)
     wgmma_plane(const __grid_constant__ ProductParams params,
                 const __grid_constant__ PlaneOut out) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

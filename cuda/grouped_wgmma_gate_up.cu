@@ -5,9 +5,15 @@ namespace {
 
 template <class Shared, class Fragments>
 constexpr GroupedGateUpKernel entry(const char* name) {
-  return {
-      Fragments::kFirstV2, Fragments::kSecondV2, Shared::kUnits, Shared::kSlabs,
-      kGroupedThreads,     Shared::kBytes,       name,           wgmma_gate_up<Shared, Fragments>};
+  return {Fragments::kFirstV2,
+          Fragments::kSecondV2,
+          Shared::kUnits,
+          Shared::kZBlocks,
+          Shared::kResident,
+          kGroupedThreads,
+          Shared::kBytes,
+          name,
+          wgmma_gate_up<Shared, Fragments>};
 }
 
 constexpr GroupedGateUpKernel kKernels[] = {

@@ -5,9 +5,15 @@ namespace {
 
 template <class Shared, class Fragments>
 constexpr GroupedPlaneKernel entry(const char* name) {
-  return {
-      Fragments::kFirstV2, Fragments::kSecondV2, Shared::kUnits, Shared::kSlabs,
-      kGroupedThreads,     Shared::kBytes,       name,           wgmma_plane<Shared, Fragments>};
+  return {Fragments::kFirstV2,
+          Fragments::kSecondV2,
+          Shared::kUnits,
+          Shared::kZBlocks,
+          Shared::kResident,
+          kGroupedThreads,
+          Shared::kBytes,
+          name,
+          wgmma_plane<Shared, Fragments>};
 }
 
 constexpr GroupedPlaneKernel kKernels[] = {

@@ -126,6 +126,36 @@ __device__ __forceinline__ uint32_t f16_pair_of_e4m3(uint16_t bytes) {
   return pair;
 }
 
+// The same, but what is no legal scale is 0.
+__device__ __forceinline__ uint32_t legal_f16_pair_of_e4m3(uint16_t bytes) {
+  uint32_t pair;
+#if __CUDA_ARCH__ >= 890
+  // Of a number and a NaN the maximum is the number.
+  asm("max.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(f16_pair_of_e4m3(bytes)), "r"(0u));
+#else
+  const uint32_t low = bytes & 0xFFu, high = bytes & 0xFF00u;
+  pair = f16_pair_of_e4m3(
+      static_cast<uint16_t>((low > 0x7Eu ? 0u : low) | (high > 0x7E00u ? 0u : high)));
+#endif
+  return pair;
+}
+
+// One of two f16, twice.
+template <int kHalf>
+__device__ __forceinline__ uint32_t broadcast_f16(uint32_t pair) {
+  uint32_t twice;
+  if constexpr (kHalf == 0) {
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\nmov.b32 %0, {low, low};\n}"
+        : "=r"(twice)
+        : "r"(pair));
+  } else {
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\nmov.b32 %0, {high, high};\n}"
+        : "=r"(twice)
+        : "r"(pair));
+  }
+  return twice;
+}
+
 // The value, through an instruction that the assembler cannot see through: it stays in a register.
 // All lanes of the warp call this together.
 __device__ __forceinline__ uint32_t opaque(uint32_t value) {
@@ -267,12 +297,6 @@ __device__ __forceinline__ void copy_async_commit() {
 template <int kPending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-__device__ __forceinline__ uint2 load_shared_u32x2(uint32_t address) {
-  uint2 v;
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
-  return v;
 }
 
 // Named barriers of a block, 1 to 15 (0 is __syncthreads). Of `threads` threads, those that arrive

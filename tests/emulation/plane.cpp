@@ -138,8 +138,9 @@ bool Plane::is_close(double dot, double magnitude, int32_t expert, int64_t outpu
   const bool live = is_live(expert);
   const auto at = static_cast<size_t>(expert);
   double want = dot;
-  if (live && spec_.scales) want *= scales_[at];
-  if (live && spec_.bias && bias_table_[at] != nullptr) want += bias_table_[at][output];
+  const bool whole = live && !spec_.packed;  // packed outputs are before scale and bias
+  if (whole && spec_.scales) want *= scales_[at];
+  if (whole && spec_.bias && bias_table_[at] != nullptr) want += bias_table_[at][output];
   if (!spec_.packed) {
     return std::fabs(ref::from_bits(words[output]) - want) <= (live ? 1e-6 * magnitude : 0);
   }

@@ -78,6 +78,16 @@ inline uint32_t f16_pair_of_e4m3(uint16_t bytes) {
   return f16(bytes & 0xFF) | f16(bytes >> 8) << 16;
 }
 
+inline uint32_t legal_f16_pair_of_e4m3(uint16_t bytes) {
+  const uint32_t low = bytes & 0xFFu, high = bytes & 0xFF00u;
+  return f16_pair_of_e4m3(
+      static_cast<uint16_t>((low > 0x7Eu ? 0u : low) | (high > 0x7E00u ? 0u : high)));
+}
+template <int kHalf>
+uint32_t broadcast_f16(uint32_t pair) {
+  return (pair >> (16 * kHalf) & 0xFFFFu) * 0x10001u;
+}
+
 // ---- Matrices
 
 inline void mma_m16n8k16(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -138,8 +148,8 @@ inline uint32_t load_shared(uint32_t address) {
 inline float2 load_shared_f32x2(uint32_t address) {
   return load_shared_as<float2>(address);
 }
-inline uint2 load_shared_u32x2(uint32_t address) {
-  return load_shared_as<uint2>(address);
+inline uint4 load_shared_u32x4(uint32_t address) {
+  return load_shared_as<uint4>(address);
 }
 inline void store_shared(uint32_t address, uint32_t v) {
   store_shared_as(address, v);
