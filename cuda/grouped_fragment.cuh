@@ -29,16 +29,36 @@ MEMRA_HD constexpr int blocks_of(int64_t columns) {
 
 // Which of a warp's 16 rows a fragment's g is; the other is `distance` further.
 //
-// Rows beside each other: their outputs are 8 bytes of f32 that one lane stores.
+// Rows beside each other: their outputs are 8 bytes of f32 that one lane stores. Neighbouring g are
+// in different strips, so that they meet different banks (WeightStrip).
 struct AdjacentRows {
   static constexpr int kDistance = 1;
-  static MEMRA_HD constexpr int row(int g) { return 2 * g; }
+  static MEMRA_HD constexpr int row(int g) { return 8 * (g & 1) + 2 * (g >> 1); }
 };
 // As activations of the next product lie: outputs r and r + 2 are beside each other, and those of
 // fragment number g in chunk g of 16 bytes.
 struct ActivationRows {
   static constexpr int kDistance = 2;
   static MEMRA_HD constexpr int row(int g) { return 8 * (g >> 1 & 1) + 4 * (g >> 2) + (g & 1); }
+};
+
+// A block of 128 columns of 8 rows in shared memory: codes row by row, 16 bytes to a thread of a
+// quad, then scales, a word to two of them. Of 64 columns everything is half as far apart, and a
+// row has one word of scales. Strips lie half of all banks apart.
+struct WeightStrip {
+  static constexpr int kRows = 8;
+  static constexpr int kCodes = 512, kScales = 64, kBytes = kCodes + kScales;
+  static MEMRA_HD constexpr uint32_t begin(int row) {
+    return static_cast<uint32_t>(row / kRows) * kBytes;
+  }
+  static MEMRA_HD constexpr uint32_t codes(int row, int t, bool half) {
+    const auto at = static_cast<uint32_t>(row % kRows * 64 + t * 16);
+    return begin(row) + (half ? at / 2 : at);
+  }
+  static MEMRA_HD constexpr uint32_t scales(int row, int t, bool half) {
+    const auto r = static_cast<uint32_t>(row % kRows), word = static_cast<uint32_t>(t / 2);
+    return begin(row) + kCodes + (half ? 4 * r : 8 * r + 4 * word);
+  }
 };
 
 // Bytes to codes and to the word with their scales.
@@ -48,19 +68,14 @@ struct LaneOffsets {
 };
 
 // Where a format has them. codes() and scales(): of row `row`, a multiple of 8, in a slab. lane():
-// of a lane's first row, counted from there, in the first block of columns, or with `half` in a
-// last block of 64; second_row(): from there to its other row; a block of columns is kCodeStep and
-// kScaleStep bytes.
+// of thread t of a quad in a row, counted from there, in the first block of columns, or with `half`
+// in a last block of 64; a block of columns is kCodeStep and kScaleStep bytes.
 struct FragmentV2 {
-  static constexpr bool kAligned = true;  // 16 bytes of codes
+  static constexpr bool kStrips = true;  // lies in memory as WeightStrip says
   static constexpr bool kChecked = false;
   static constexpr uint32_t kCodeStep = 512, kScaleStep = 64;
   static MEMRA_HD constexpr uint32_t code_row(bool half) { return half ? 32 : 64; }
   static MEMRA_HD constexpr uint32_t scale_row(bool half) { return half ? 4 : 8; }
-  static MEMRA_HD constexpr LaneOffsets second_row(int64_t /*columns*/, int distance, bool half) {
-    const auto rows = static_cast<uint32_t>(distance);
-    return {rows * code_row(half), rows * scale_row(half)};
-  }
 
   static MEMRA_HD constexpr int64_t codes(int64_t columns, int64_t row) {
     return row * columns / 2;
@@ -82,15 +97,11 @@ struct FragmentV2 {
 };
 
 struct FragmentV1 {
-  static constexpr bool kAligned = false;
+  static constexpr bool kStrips = false;
   static constexpr bool kChecked = true;
   static constexpr uint32_t kCodeStep = 72, kScaleStep = 72;
   static MEMRA_HD constexpr int64_t row_bytes(int64_t columns) { return columns / 64 * 36; }
 
-  static MEMRA_HD constexpr LaneOffsets second_row(int64_t columns, int distance, bool /*half*/) {
-    const auto bytes = static_cast<uint32_t>(distance * row_bytes(columns));
-    return {bytes, bytes};
-  }
   static MEMRA_HD constexpr int64_t codes(int64_t columns, int64_t row) {
     return row * row_bytes(columns);
   }

@@ -19,7 +19,7 @@ class MmaConsumer {
   }
 
   template <int kColumns>
-  __device__ __forceinline__ void multiply(const SharedView& shared, const TilePlace& tile,
+  __device__ __forceinline__ void multiply(const SharedView& shared, const TileEntry& tile,
                                            float (&sums)[2][kColumns / 2]) {
     static_assert(kColumns == Shared::kColumns && Shared::kBlocks == 2 && Shared::kZBlocks == 2);
 #pragma unroll
@@ -27,15 +27,15 @@ class MmaConsumer {
 #pragma unroll
       for (int i = 0; i < kColumns / 2; ++i)
         sums[set][i] = 0.0f;
-    WarpWeights<Shared, Fragments, Rows, kFused> weights(params_.columns);
-    weights.open(this->tile(shared));
-    const LaneWeights first = LaneWeights::of<Shared>(shared);
-    const auto place = [&](int slab) { return first.at((slab >> 1 & 1) * Shared::kBlockBytes); };
+    const int row = warp_row<kFused>(thread_index_here() >> 5, tile.outputs[0]);
+    const auto place = [](int slab) { return (slab >> 1 & 1) * Shared::kBlockBytes; };
     const int slabs = static_cast<int>(n_slabs(params_.columns));
     int copied = 0;
     const auto copy = [&] {
       if (copied < slabs) {
-        weights.copy(place(copied));
+        copy_weights<Shared, Fragments, kGroupedConsumers>(
+            shared.address + Shared::kWeights + place(copied), tile, params_.columns, copied / 2,
+            thread_index_here());
         copy_rows(shared, tile, copied);
         if (copied + 1 < slabs) copy_rows(shared, tile, copied + 1);
         copied += 2;
@@ -50,12 +50,26 @@ class MmaConsumer {
       copy_async_wait<1>();
       __syncthreads();
       const bool half = slab + 1 == slabs;
-      const BlockWeights block = read_block<Shared, Fragments>(place(slab), half);
+      BlockWeights block;
+      if (half) {
+        read_weights<Shared, Fragments, Rows, true>(
+            block, LaneWeights::of<Shared, Rows>(shared, row, true), place(slab));
+      } else {
+        read_weights<Shared, Fragments, Rows, false>(
+            block, LaneWeights::of<Shared, Rows>(shared, row, false), place(slab));
+      }
       multiply_word<0, kColumns>(shared, tile, slab, block, sums);
       multiply_word<1, kColumns>(shared, tile, slab, block, sums);
       if (half) break;
       multiply_word<2, kColumns>(shared, tile, slab + 1, block, sums);
       multiply_word<3, kColumns>(shared, tile, slab + 1, block, sums);
+    }
+    if ((tile.flags & kTileLive) == 0) {
+#pragma unroll
+      for (int set = 0; set < 2; ++set)
+#pragma unroll
+        for (int i = 0; i < kColumns / 2; ++i)
+          sums[set][i] = 0.0f;
     }
   }
 
@@ -65,7 +79,7 @@ class MmaConsumer {
   }
 
   // Chunks stay where they are in their row: the swizzle serves reading as well.
-  __device__ __forceinline__ void copy_rows(const SharedView& shared, const TilePlace& tile,
+  __device__ __forceinline__ void copy_rows(const SharedView& shared, const TileEntry& tile,
                                             int slab) const {
     constexpr int kChunkBytes = 2 * kChunkColumns, kChunks = kSlabColumns / kChunkColumns;
     const uint32_t to = slab_address(shared, slab);
@@ -78,7 +92,7 @@ class MmaConsumer {
   }
 
   template <int kWord, int kColumns>
-  __device__ __forceinline__ void multiply_word(const SharedView& shared, const TilePlace& tile,
+  __device__ __forceinline__ void multiply_word(const SharedView& shared, const TileEntry& tile,
                                                 int slab, const BlockWeights& weights,
                                                 float (&sums)[2][kColumns / 2]) const {
     const int lane = thread_index_here() & 31, row = lane & 7;

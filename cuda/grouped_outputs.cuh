@@ -14,7 +14,7 @@ namespace memra::cuda {
 template <class Shared>
 class RowScales {
  public:
-  __device__ __forceinline__ RowScales(const ProductParams& params, const TilePlace& tile) {
+  __device__ __forceinline__ RowScales(const ProductParams& params, const TileEntry& tile) {
     const int i = thread_index_here() & 127;
     if (i >= tile.count) {
       scale_ = 0.0f;
@@ -58,9 +58,8 @@ struct PlainSink {
 
   __device__ __forceinline__ PlainSink(const TileEntry& entry, int set, int64_t output, bool there)
       : first(entry, set, output, there), second(entry, set, output + 1, there) {}
-  __device__ __forceinline__ void store(uint8_t* to, float a, float b) const {
-    *reinterpret_cast<float2*>(to) =
-        make_float2(numerics::canon(first(a)), numerics::canon(second(b)));
+  __device__ __forceinline__ void store(bool wanted, uint8_t* to, float a, float b) const {
+    store_global_if(wanted, to, numerics::canon(first(a)), numerics::canon(second(b)));
   }
 };
 // Before scale and bias, which belong to the sum over slots.
@@ -69,8 +68,8 @@ struct PackedSink {
 
   __device__ __forceinline__ PackedSink(const TileEntry& /*entry*/, int /*set*/, int64_t /*output*/,
                                         bool /*there*/) {}
-  __device__ __forceinline__ void store(uint8_t* to, float a, float b) const {
-    *reinterpret_cast<uint32_t*>(to) = pack_outputs(a, b);
+  __device__ __forceinline__ void store(bool wanted, uint8_t* to, float a, float b) const {
+    store_global_if(wanted, to, pack_outputs(a, b));
   }
 };
 
@@ -81,14 +80,14 @@ struct PlaneTile {
 
   template <int kColumns, class Consumer>
   __device__ __forceinline__ void run(Consumer& consumer, const SharedView& shared) const {
-    const TilePlace tile(consumer.tile(shared));
-    const RowScales<Shared> scales(params, tile);
+    const TileEntry& entry = consumer.tile(shared);
+    const RowScales<Shared> scales(params, entry);
     float sums[2][kColumns / 2];
-    consumer.template multiply<kColumns>(shared, tile, sums);
+    consumer.template multiply<kColumns>(shared, entry, sums);
+    const TilePlace tile(entry);
     warpgroup_sync();
     scales.store(shared);
     warpgroup_sync();
-    const TileEntry& entry = consumer.tile(shared);
     if (out.packed != nullptr) {
       store<PackedSink>(out.packed, shared, tile, entry, sums);
     } else {
@@ -128,8 +127,8 @@ struct PlaneTile {
         for (int set = 0; set < 2; ++set) {
           const float a = __fmul_rn(sums[set][4 * j + e], scale);
           const float b = __fmul_rn(sums[set][4 * j + 2 + e], scale);
-          if (8 * j + e < rows && there[set])
-            sinks[set].store(to + set * kSetRows * Sink::kOutputBytes, a, b);
+          sinks[set].store(8 * j + e < rows && there[set], to + set * kSetRows * Sink::kOutputBytes,
+                           a, b);
         }
       }
     }
@@ -163,14 +162,14 @@ struct GateUpTile {
 
   template <int kColumns, class Consumer>
   __device__ __forceinline__ void run(Consumer& consumer, const SharedView& shared) const {
-    const TilePlace tile(consumer.tile(shared));
-    const RowScales<Shared> scales(params, tile);
+    const TileEntry& entry = consumer.tile(shared);
+    const RowScales<Shared> scales(params, entry);
     float sums[2][kColumns / 2];
-    consumer.template multiply<kColumns>(shared, tile, sums);
+    consumer.template multiply<kColumns>(shared, entry, sums);
+    const TilePlace tile(entry);
     scales.store(shared);
     // Of a half tile the second warpgroup has nothing.
     if (warpgroup() * 64 >= tile.outputs) return;
-    const TileEntry& entry = consumer.tile(shared);
     const int64_t output = tile.output + warp_row<true>(thread_index_here() >> 5, tile.outputs) +
                            ActivationRows::row((thread_index_here() & 31) >> 2);
     store_rows<0>(shared, tile, Planes(entry, output, tile.live), sums);

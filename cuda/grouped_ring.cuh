@@ -1,8 +1,9 @@
 #pragma once
 
 // The persistent kernel of the grouped products on sm_90a: its producer, and the product of a tile.
-// Activations come by bulk copies: a slab of 64 columns of a tile is one run. Both they and weights
-// go by blocks of two slabs.
+// Activations come by bulk copies: a slab of 64 columns of a tile is one run. Weights would be two
+// runs for every 8 rows, and bulk copies begin every 45 clocks at best: two warps copy them
+// instead. Both go by blocks of 128 columns.
 
 #include "grouped_weights.cuh"
 #include "wgmma.cuh"
@@ -21,15 +22,7 @@ struct RingPlace {
   }
 };
 
-// Of a warp's ring of weights, as an offset in bytes.
-template <class Shared>
-struct WeightPlace {
-  uint32_t offset = 0;
-  __device__ __forceinline__ void advance() {
-    offset += Shared::kBlockBytes;
-    if (offset == Shared::kBlocks * Shared::kBlockBytes) offset = 0;
-  }
-};
+inline constexpr int kWeightThreads = 64;
 
 template <class Shared>
 __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
@@ -41,9 +34,13 @@ __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
       barrier_init(Shared::z_barrier(address, i), 1);
       barrier_init(Shared::z_barrier(address, i) + kEmptied, kWarps);
     }
+    for (int i = 0; i < Shared::kBlocks; ++i) {
+      barrier_init(Shared::weights_barrier(address, i), kWeightThreads);
+      barrier_init(Shared::weights_barrier(address, i) + kEmptied, kWarps);
+    }
     for (int i = 0; i < Shared::kTileQueue; ++i) {
       barrier_init(Shared::entry_barrier(address, i), 1);
-      barrier_init(Shared::entry_barrier(address, i) + kEmptied, kWarps);
+      barrier_init(Shared::entry_barrier(address, i) + kEmptied, kWarps + kWeightThreads / 32);
     }
     barrier_init_fence();
     copy_engine_fence();
@@ -52,7 +49,7 @@ __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
   return shared;
 }
 
-// ---- Producer: one thread
+// ---- Producer of tiles and activations: one thread
 
 template <class Shared, class Fragments, bool kFused>
 __device__ __forceinline__ void produce(const ProductParams& params, const SharedView& shared) {
@@ -70,7 +67,7 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
   const int slabs = static_cast<int>(n_slabs(params.columns));
   TileRows rows = publish();
   while (rows.units != 0) {
-    // Warps copy weights of the next tile while they multiply this one.
+    // Weights of the next tile are copied while this one is multiplied.
     const TileRows following = publish();
     if (!rows.loads) {
       rows = following;
@@ -81,6 +78,7 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
     const auto bytes = static_cast<uint32_t>(there < wanted ? there : wanted) * kSlabRowBytes;
     const uint32_t phase = (static_cast<uint32_t>(rows.row) & 7) * kSlabRowBytes;
     const uint16_t* from = params.z + static_cast<int64_t>(rows.row) * kSlabColumns;
+#pragma unroll 1
     for (int slab = 0; slab < slabs; slab += 2) {
       const bool both = slab + 1 < slabs;
       const uint32_t barrier = Shared::z_barrier(shared.address, ring.place);
@@ -97,55 +95,46 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
   }
 }
 
-// ---- Consumers
+// ---- Producer of weights: kWeightThreads threads
 
-// Keeps kBlocks - 1 blocks of a warp's weights on their way, over tile after tile.
-template <class Shared, class Fragments, class Rows, bool kFused>
-class WeightStream {
- public:
-  __device__ __forceinline__ WeightStream(const SharedView& shared, const LaneWeights& first,
-                                          int64_t columns)
-      : weights_(columns), queue_(0) {
-    open(shared);
-    for (int i = 1; i < Shared::kBlocks; ++i)
-      copy(shared, first);
-  }
-
-  // The next block; always one group of copies.
-  __device__ __forceinline__ void copy(const SharedView& shared, const LaneWeights& first) {
-    if (weights_.blocks_left() != 0) {
-      weights_.copy(first.at(place_.offset));
-      if (weights_.blocks_left() == 0) {
-        queue_.advance();
-        open(shared);
-      }
+template <class Shared, class Fragments>
+__device__ __forceinline__ void produce_weights(const ProductParams& params,
+                                                const SharedView& shared, int thread) {
+  RingPlace<Shared::kTileQueue> queue(0);
+  RingPlace<Shared::kBlocks> ring(1);
+  const int blocks = blocks_of(params.columns);
+#pragma unroll 1
+  for (;;) {
+    const uint32_t entry_barrier = Shared::entry_barrier(shared.address, queue.place);
+    barrier_wait(entry_barrier, queue.parity);
+    const TileEntry& entry = entries<Shared>(shared)[queue.place];
+    if (entry.units == 0) break;
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block) {
+      const uint32_t barrier = Shared::weights_barrier(shared.address, ring.place);
+      barrier_wait(barrier + kEmptied, ring.parity);
+      copy_weights<Shared, Fragments, kWeightThreads>(
+          shared.address + Shared::kWeights + ring.place * Shared::kBlockBytes, entry,
+          params.columns, block, thread);
+      barrier_arrive_behind_copies(barrier);
+      ring.advance();
     }
-    copy_async_commit();
-    place_.advance();
+    __syncwarp();
+    if ((thread & 31) == 0) barrier_arrive(entry_barrier + kEmptied);
+    queue.advance();
   }
+  copy_async_commit();
+  copy_async_wait<0>();
+}
 
- private:
-  __device__ __forceinline__ void open(const SharedView& shared) {
-    barrier_wait(Shared::entry_barrier(shared.address, queue_.place), queue_.parity);
-    const TileEntry& entry = entries<Shared>(shared)[queue_.place];
-    if (entry.units != 0) weights_.open(entry);
-  }
-
-  WarpWeights<Shared, Fragments, Rows, kFused> weights_;
-  WeightPlace<Shared> place_;
-  RingPlace<Shared::kTileQueue> queue_;
-};
+// ---- Consumers
 
 // A consumer warp: its places in the rings, and the product of a tile.
 template <class Shared, class Fragments, class Rows, bool kFused>
 class Consumer {
  public:
-  __device__ __forceinline__ Consumer(const SharedView& shared, const ProductParams& params)
-      : weights_(LaneWeights::of<Shared>(shared)),
-        copies_(shared, weights_, params.columns),
-        slabs_(static_cast<int>(n_slabs(params.columns))),
-        ring_(0),
-        queue_(0) {}
+  __device__ __forceinline__ explicit Consumer(const ProductParams& params)
+      : slabs_(static_cast<int>(n_slabs(params.columns))), weights_(0), ring_(0), queue_(0) {}
 
   // Waits for the next tile.
   __device__ __forceinline__ auto tile(const SharedView& shared) const -> const TileEntry& {
@@ -161,7 +150,7 @@ class Consumer {
   }
 
   template <int kColumns>
-  __device__ __forceinline__ void multiply(const SharedView& shared, const TilePlace& tile,
+  __device__ __forceinline__ void multiply(const SharedView& shared, const TileEntry& tile,
                                            float (&sums)[2][kColumns / 2]) {
     // Written here although the first product could ignore them: what is only read and modified
     // counts as live from the kernel's entry, for all widths at once, and the products would be
@@ -174,33 +163,54 @@ class Consumer {
     uint32_t a[2][2][2]
               [4];  // word, set, step: a word is decoded while the one before is multiplied
     const uint32_t phase = (static_cast<uint32_t>(tile.row) & 7) * kSlabRowBytes;
-    const bool frees = tile.frees && (thread_index_here() & 31) == 0;
+    const bool leads = (thread_index_here() & 31) == 0;
+    const int row = warp_row<kFused>(thread_index_here() >> 5, tile.outputs[0]);
+    const bool frees = (tile.flags & kTileFrees) != 0;
+    const LaneWeights lane = LaneWeights::of<Shared, Rows>(shared, row, false);
     const RingPlace<Shared::kZBlocks> first = ring_;
-    uint32_t before = 0;  // the barrier of the block before, once there is one
+    uint32_t before = 0;  // the barrier of the block before, once there is one to be freed
 #pragma unroll 1
     for (int left = slabs_; left > 0; left -= 2) {
-      copy_async_wait<Shared::kBlocks - 2>();
-      copies_.copy(shared, weights_);
-      const BlockWeights weights =
-          read_block<Shared, Fragments>(weights_.at(place_.offset), left == 1);
+      const uint32_t weights_barrier = Shared::weights_barrier(shared.address, weights_.place);
+      const uint32_t offset = weights_.place * Shared::kBlockBytes;
+      barrier_wait(weights_barrier, weights_.parity);
+      BlockWeights weights;
+      if (left != 1) {
+        read_weights<Shared, Fragments, Rows, false>(weights, lane, offset);
+      } else {
+        read_weights<Shared, Fragments, Rows, true>(
+            weights, LaneWeights::of<Shared, Rows>(shared, row, true), offset);
+      }
       const uint32_t barrier = Shared::z_barrier(shared.address, ring_.place);
       barrier_wait(barrier, ring_.parity);
       const uint64_t b =
           swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kZBlockBytes + phase);
       multiply_word<0, kColumns>(weights, b, a[0], sums);
-      if (frees && before != 0) barrier_arrive(before + kEmptied);
+      // All weights are in registers, and the products of the block before are done.
+      __syncwarp();
+      if (leads) {
+        barrier_arrive(weights_barrier + kEmptied);
+        if (before != 0) barrier_arrive(before + kEmptied);
+      }
       multiply_word<1, kColumns>(weights, b, a[1], sums);
       if (left != 1) {
         multiply_word<2, kColumns>(weights, b, a[0], sums);
         multiply_word<3, kColumns>(weights, b, a[1], sums);
       }
-      before = barrier;
-      place_.advance();
+      if (frees) before = barrier;
+      weights_.advance();
       ring_.advance();
     }
     wgmma_wait<0>();
-    if (frees) barrier_arrive(before + kEmptied);
-    if (!tile.frees) ring_ = first;  // the next tile reads the same activations
+    if (leads && before != 0) barrier_arrive(before + kEmptied);
+    if (!frees) ring_ = first;  // the next tile reads the same activations
+    if ((tile.flags & kTileLive) == 0) {
+#pragma unroll
+      for (int set = 0; set < 2; ++set)
+#pragma unroll
+        for (int i = 0; i < kColumns / 2; ++i)
+          sums[set][i] = 0.0f;
+    }
   }
 
  private:
@@ -225,10 +235,8 @@ class Consumer {
     wgmma_wait<1>();
   }
 
-  LaneWeights weights_;
-  WeightPlace<Shared> place_;
-  WeightStream<Shared, Fragments, Rows, kFused> copies_;
   int32_t slabs_;
+  RingPlace<Shared::kBlocks> weights_;
   RingPlace<Shared::kZBlocks> ring_;
   RingPlace<Shared::kTileQueue> queue_;
 };
@@ -255,17 +263,22 @@ __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& par
   dependency_wait();
   dependency_release();
   // What a block may have of an SM's 64 K, dealt anew.
-  constexpr int kProducer = Shared::kResident == 1 ? 40 : 32;
-  constexpr int kConsumer = Shared::kResident == 1 ? 232 : 104;
+  constexpr int kProducer = Shared::kResident == 1 ? 56 : 48;
+  constexpr int kConsumer = Shared::kResident == 1 ? 224 : 96;
   if (threadIdx.x >= kGroupedConsumers) {
     give_registers<kProducer>();
-    if (threadIdx.x == kGroupedConsumers) produce<Shared, Fragments, kFused>(params, shared);
+    const int weight_thread = static_cast<int>(threadIdx.x) - kGroupedConsumers - 32;
+    if (threadIdx.x == kGroupedConsumers) {
+      produce<Shared, Fragments, kFused>(params, shared);
+    } else if (weight_thread >= 0 && weight_thread < kWeightThreads) {
+      produce_weights<Shared, Fragments>(params, shared, weight_thread);
+    }
   } else {
     take_registers<kConsumer>();
     // Apart by about an epilogue, one warpgroup multiplies while the other is in its own; they stay
     // apart because they share the tensor cores evenly where both multiply.
     if (Shared::kResident == 1 && warpgroup() != 0) wait_clocks(kStagger);
-    Consumer<Shared, Fragments, Rows, kFused> consumer(shared, params);
+    Consumer<Shared, Fragments, Rows, kFused> consumer(params);
     consume<Shared::kUnits>(consumer, shared, tile);
   }
 }

@@ -43,17 +43,13 @@ struct GroupedShared {
   static constexpr int kUnits = kUnits_, kBlocks = kBlocks_, kZBlocks = kZBlocks_;
   static constexpr int kResident = kResident_;
   static constexpr int kColumns = kTileUnit * kUnits;
-  // Weights of kBlocks - 1 blocks ahead may be those of as many tiles, and the next one is opened
-  // behind the last of them. To make that known the producer must have found room for the
-  // activations of the tiles before.
+  // Weights of kBlocks blocks ahead may be those of as many tiles.
   static constexpr int kTileQueue = kBlocks + 1;
-  static_assert(kZBlocks >= kBlocks - 1);
   // Up to 7 rows more: a tile begins where its first row is in the swizzle's period of 8.
   static constexpr int kSlabBytes = (kColumns + 8) * static_cast<int>(kSlabRowBytes);
   static constexpr int kZBlockBytes = 2 * kSlabBytes;
-  static constexpr int kFragmentBytes = 32 * 16, kScaleWords = 32 * 4;
-  static constexpr int kWarpBytes = 4 * (kFragmentBytes + kScaleWords);
-  static constexpr int kBlockBytes = kGroupedConsumers / 32 * kWarpBytes;
+  static constexpr int kSetBytes = kSetRows / WeightStrip::kRows * WeightStrip::kBytes;
+  static constexpr int kBlockBytes = 2 * kSetBytes;
   // Outputs of a warpgroup on their way out, 32 rows at a time.
   static constexpr int kStageRows = 32;
   static constexpr int kStageBytes = kStaged ? kStageRows * 64 * 4 : 0;
@@ -64,41 +60,43 @@ struct GroupedShared {
   static constexpr int kRowScales = kStage + 2 * kStageBytes;
   static constexpr int kQueue = kRowScales + 2 * kColumns * 4;
   static constexpr int kBarriers = kQueue + kTileQueue * static_cast<int>(sizeof(TileEntry));
-  static constexpr int kBytes = kBarriers + 16 * (kZBlocks + kTileQueue) + 1024;  // its alignment
-  static_assert(kSlabBytes % 1024 == 0 && sizeof(TileEntry) % 16 == 0);
+  static constexpr int kAlignment = 1024;
+  static constexpr int kBytes = kBarriers + 16 * (kZBlocks + kBlocks + kTileQueue) + kAlignment;
+  static_assert(kSlabBytes % kAlignment == 0 && sizeof(TileEntry) % 16 == 0);
 
   // Barriers by address: filled, then emptied.
   static __device__ __forceinline__ uint32_t z_barrier(uint32_t shared, int block) {
     return shared + kBarriers + 16 * block;
   }
+  static __device__ __forceinline__ uint32_t weights_barrier(uint32_t shared, int block) {
+    return shared + kBarriers + 16 * (kZBlocks + block);
+  }
   static __device__ __forceinline__ uint32_t entry_barrier(uint32_t shared, int entry) {
-    return shared + kBarriers + 16 * (kZBlocks + entry);
+    return shared + kBarriers + 16 * (kZBlocks + kBlocks + entry);
   }
 };
 // On sm_90a. Full tiles are bound by the tensor cores, which want them wide. Where experts have few
 // rows, time is that of reading and decoding weights, and twice the warps hide each other's waits.
 // Of one plane tiles are a little less wide, so that all slabs of 640 columns fit.
-using WideGateUp = GroupedShared<kMaxTileUnits, 3, 4, true>;
+using WideGateUp = GroupedShared<kMaxTileUnits, 4, 4, true>;
 using WidePlane = GroupedShared<kWidePlaneUnits, 3, 5, false>;
 using NarrowGateUp = GroupedShared<kNarrowTileUnits, 3, 3, true, 2>;
-using NarrowPlane = GroupedShared<kNarrowTileUnits, 3, 3, false, 2>;
+using NarrowPlane = GroupedShared<kNarrowTileUnits, 4, 3, false, 2>;
 
 inline constexpr uint32_t kEmptied = 8;
 
-// What a warp needs of its tile, in registers: the entry is another's as soon as it is given back.
+// What a warp needs of its tile to put outputs where they belong, in registers.
 struct TilePlace {
-  int32_t row, count, units, output;
+  int32_t row, count, output;
   int32_t outputs;  // of the first set
-  bool live, frees;
+  bool live;
 
   __device__ __forceinline__ explicit TilePlace(const TileEntry& entry)
       : row(entry.row),
         count(entry.count),
-        units(entry.units),
         output(entry.output),
         outputs(entry.outputs[0]),
-        live((entry.flags & kTileLive) != 0),
-        frees((entry.flags & kTileFrees) != 0) {}
+        live((entry.flags & kTileLive) != 0) {}
 };
 
 // The block's view of its shared memory.

@@ -1,128 +1,97 @@
 #pragma once
 
-// A warp's weights on their way through shared memory. No two warps need the same ones, so each
-// copies its own into a ring of its own, a lane the bytes that it will decode itself: no barrier,
-// and no descriptor, of which a table of slabs would need one for each expert.
+// Weights of a tile in shared memory: 16 strips of 8 rows for each of its two sets, and what a lane
+// takes of them. Strips of NVFP4_V2 lie in memory as they do here, codes and scales in one run
+// each.
 
 #include "grouped_shared.cuh"
 
 namespace memra::cuda {
 
-// Where a lane's weights are in shared memory: those of set s and row r kFragmentBytes * (2 * s +
-// r) further, or for scales kScaleWords.
+template <class Fragment>
+__device__ __forceinline__ void copy_codes(uint32_t to, const uint8_t* from, bool half) {
+  if (Fragment::kStrips && !half) {
+    copy_async_16(to, from);
+    return;
+  }
+#pragma unroll
+  for (int byte = 0; byte < 16; byte += 4)
+    if (byte < 8 || !half) copy_async_4(to + byte, from + byte);
+}
+
+// All of a set's strips, 16 bytes at a time.
+template <class Fragment, int kThreads>
+__device__ __forceinline__ void copy_strips(uint32_t to, const uint8_t* codes,
+                                            const uint8_t* scales, int64_t columns, int thread) {
+  constexpr int kOfCodes = WeightStrip::kCodes / 16, kOfScales = WeightStrip::kScales / 16;
+  constexpr int kStrips = kSetRows / WeightStrip::kRows, kAtOnce = kThreads / kOfCodes;
+  const int strip = thread / kOfCodes, at = thread % kOfCodes * 16;
+  codes += Fragment::codes(columns, strip * WeightStrip::kRows) + at;
+  const int64_t step = Fragment::codes(columns, kAtOnce * WeightStrip::kRows);
+#pragma unroll
+  for (int i = 0; i < kStrips / kAtOnce; ++i) {
+    copy_async_16(to + (strip + i * kAtOnce) * WeightStrip::kBytes + at, codes);
+    codes += step;
+  }
+  if (thread >= kStrips * kOfScales) return;
+  const int scale_strip = thread / kOfScales, scale_at = thread % kOfScales * 16;
+  copy_async_16(
+      to + scale_strip * WeightStrip::kBytes + WeightStrip::kCodes + scale_at,
+      scales + Fragment::scale_rows(columns, scale_strip * WeightStrip::kRows) + scale_at);
+}
+
+// Starts copying a block of a set; by kThreads threads, of which this is number `thread`.
+template <class Fragment, int kThreads>
+__device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, int set,
+                                         int64_t columns, int block, bool half, int thread) {
+  constexpr int kRows = kThreads / 4;  // at once
+  static_assert(kRows % WeightStrip::kRows == 0);
+  if (Fragment::kStrips && !half && entry.outputs[set] == kSetRows) {
+    copy_strips<Fragment, kThreads>(to, entry.codes[set] + block * Fragment::kCodeStep,
+                                    entry.scales[set] + block * Fragment::kScaleStep, columns,
+                                    thread);
+    return;
+  }
+  const int t = thread & 3, first = thread >> 2;
+  const LaneOffsets from = Fragment::lane(columns, first, t, half);
+  const uint8_t* codes = entry.codes[set] + block * Fragment::kCodeStep + from.codes;
+  const uint8_t* scales = entry.scales[set] + block * Fragment::kScaleStep + from.scales;
+  const bool has_scales = half ? t == 0 : t % 2 == 0;
+#pragma unroll 1
+  for (int row = first; row < entry.outputs[set]; row += kRows) {
+    copy_codes<Fragment>(to + WeightStrip::codes(row, t, half), codes, half);
+    if (has_scales) copy_async_4(to + WeightStrip::scales(row, t, half), scales);
+    codes += Fragment::codes(columns, kRows);
+    scales += Fragment::scale_rows(columns, kRows);
+  }
+}
+
+// Both sets; what a tile does not have stays what it is.
+template <class Shared, class Fragments, int kThreads>
+__device__ __forceinline__ void copy_weights(uint32_t to, const TileEntry& entry, int64_t columns,
+                                             int block, int thread) {
+  if ((entry.flags & kTileLive) == 0) return;
+  const bool half = (block + 1) * kBlockColumns > columns;
+  copy_set<typename Fragments::template Of<0>, kThreads>(to, entry, 0, columns, block, half,
+                                                         thread);
+  copy_set<typename Fragments::template Of<1>, kThreads>(to + Shared::kSetBytes, entry, 1, columns,
+                                                         block, half, thread);
+}
+
+// Where a lane's weights are, of the first set and row, in the first place of the ring.
 struct LaneWeights {
   uint32_t codes, scales;
+  uint32_t selector;  // of its scales
 
-  // At the first place of the ring; others are kBlockBytes apart.
-  template <class Shared>
-  static __device__ __forceinline__ LaneWeights of(const SharedView& shared) {
-    const uint32_t lane = thread_index_here() & 31, warp = thread_index_here() >> 5;
-    const uint32_t first = shared.address + Shared::kWeights + warp * Shared::kWarpBytes;
-    return {first + lane * 16, first + 4 * Shared::kFragmentBytes + lane * 4};
+  // row: the first of the warp's 16.
+  template <class Shared, class Rows>
+  static __device__ __forceinline__ LaneWeights of(const SharedView& shared, int row, bool half) {
+    const int lane = thread_index_here() & 31, t = lane & 3;
+    const int own = row + Rows::row(lane >> 2);
+    const uint32_t first = shared.address + Shared::kWeights;
+    return {first + WeightStrip::codes(own, t, half), first + WeightStrip::scales(own, t, half),
+            scale_selector(t, half)};
   }
-  __device__ __forceinline__ LaneWeights at(uint32_t offset) const {
-    return {codes + offset, scales + offset};
-  }
-};
-
-template <class Shared, class Fragments, class Rows, bool kFused>
-class WarpWeights {
- public:
-  // columns: of a slab.
-  __device__ __forceinline__ explicit WarpWeights(int64_t columns)
-      : columns_(static_cast<int32_t>(columns)) {}
-
-  // Begins a tile.
-  __device__ __forceinline__ void open(const TileEntry& entry) {
-    blocks_left_ = blocks_of(columns_);
-    live_ = 0;
-    open_set<0>(entry);
-    open_set<1>(entry);
-    rest_ = live_ != 3 ? blocks_left_ : columns_ % kBlockColumns != 0 ? 1 : 0;
-  }
-  __device__ __forceinline__ int32_t blocks_left() const { return blocks_left_; }
-
-  // Starts copying the next block of 128 columns to where the lane will read them.
-  __device__ __forceinline__ void copy(const LaneWeights& to) {
-    if (blocks_left_ > rest_) {
-      copy_whole<0>(to);
-      copy_whole<1>(to);
-    } else {
-      copy_rest<0>(to);
-      copy_rest<1>(to);
-    }
-    --blocks_left_;
-    codes_[0] += Set<0>::kCodeStep;
-    codes_[1] += Set<1>::kCodeStep;
-    scales_[0] += Set<0>::kScaleStep;
-    scales_[1] += Set<1>::kScaleStep;
-  }
-
- private:
-  template <int kSet>
-  using Set = typename Fragments::template Of<kSet>;
-
-  template <class Fragment>
-  __device__ __forceinline__ LaneOffsets lane_offsets(bool half) const {
-    const int lane = thread_index_here() & 31;
-    return Fragment::lane(columns_, Rows::row(lane >> 2), lane & 3, half);
-  }
-
-  template <int kSet>
-  __device__ __forceinline__ void open_set(const TileEntry& entry) {
-    const LaneOffsets first = lane_offsets<Set<kSet>>(false);
-    const int row = warp_row<kFused>(thread_index_here() >> 5, entry.outputs[kSet]);
-    const bool live = (entry.flags & kTileLive) != 0 && row < entry.outputs[kSet];
-    live_ |= (live ? 1u : 0u) << kSet;
-    codes_[kSet] = entry.codes[kSet] + Set<kSet>::codes(columns_, row) + first.codes;
-    scales_[kSet] = entry.scales[kSet] + Set<kSet>::scale_rows(columns_, row) + first.scales;
-  }
-
-  template <int kSet>
-  __device__ __forceinline__ void copy_whole(const LaneWeights& to) const {
-    const LaneOffsets second = Set<kSet>::second_row(columns_, Rows::kDistance, false);
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const int fragment = 2 * kSet + row;
-      const uint32_t codes = to.codes + fragment * Shared::kFragmentBytes;
-      const uint8_t* const from = codes_[kSet] + row * second.codes;
-      if constexpr (Set<kSet>::kAligned) {
-        copy_async_16(codes, from);
-      } else {
-#pragma unroll
-        for (int byte = 0; byte < 16; byte += 4)
-          copy_async_4(codes + byte, from + byte);
-      }
-      copy_async_4(to.scales + fragment * Shared::kScaleWords, scales_[kSet] + row * second.scales);
-    }
-  }
-
-  // Sets without weights, which get zeroes, and a last block of 64 columns.
-  template <int kSet>
-  __device__ __forceinline__ void copy_rest(const LaneWeights& to) const {
-    const bool half = columns_ % kBlockColumns != 0 && blocks_left_ == 1;
-    const bool live = (live_ >> kSet & 1) != 0;
-    const LaneOffsets whole = lane_offsets<Set<kSet>>(false), first = lane_offsets<Set<kSet>>(half);
-    const LaneOffsets second = Set<kSet>::second_row(columns_, Rows::kDistance, half);
-#pragma unroll 1
-    for (int row = 0; row < 2; ++row) {
-      const int fragment = 2 * kSet + row;
-      const uint32_t codes = to.codes + fragment * Shared::kFragmentBytes;
-      const uint8_t* const from = codes_[kSet] - whole.codes + first.codes + row * second.codes;
-#pragma unroll 1
-      for (int byte = 0; byte < (half ? 8 : 16); byte += 4)
-        copy_async_4(codes + byte, from + byte, live);
-      copy_async_4(to.scales + fragment * Shared::kScaleWords,
-                   scales_[kSet] - whole.scales + first.scales + row * second.scales, live);
-    }
-  }
-
-  const uint8_t* codes_[2];
-  const uint8_t* scales_[2];
-  int32_t columns_;
-  int32_t blocks_left_ = 0;
-  int32_t rest_ = 0;   // of them, the last ones that are not copied whole
-  uint32_t live_ = 0;  // bit s: set s has weights
 };
 
 // A lane's codes and scales of a block.
@@ -152,26 +121,40 @@ struct BlockWeights {
   }
 };
 
-template <class Shared, class Fragments, int kSet>
-__device__ __forceinline__ void read_set(BlockWeights& block, const LaneWeights& from,
-                                         uint32_t selector) {
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const int fragment = 2 * kSet + row;
-    block.words[kSet][row] = load_shared_u32x4(from.codes + fragment * Shared::kFragmentBytes);
-    block.scales[kSet][row] = decode_scales<Fragments::template Of<kSet>::kChecked>(
-        load_shared(from.scales + fragment * Shared::kScaleWords), selector);
-  }
+// The codes that a lane has of a row; of half a block words 0 and 1.
+template <bool kHalf>
+__device__ __forceinline__ uint4 load_words(uint32_t address) {
+  if constexpr (!kHalf) return load_shared_u32x4(address);
+  const uint2 words = load_shared_u32x2(address);
+  return make_uint4(words.x, words.y, 0, 0);
 }
 
-// half: a last block that has one slab alone, words 0 and 1.
-template <class Shared, class Fragments>
-__device__ __forceinline__ BlockWeights read_block(const LaneWeights& from, bool half) {
-  const uint32_t selector = scale_selector(thread_index_here() & 3, half);
-  BlockWeights block;
-  read_set<Shared, Fragments, 0>(block, from, selector);
-  read_set<Shared, Fragments, 1>(block, from, selector);
-  return block;
+// offset: of the place in the ring.
+template <class Shared, class Fragments, class Rows, bool kHalf>
+__device__ __forceinline__ void read_weights(BlockWeights& block, const LaneWeights& from,
+                                             uint32_t offset) {
+  constexpr uint32_t kCodes = WeightStrip::codes(Rows::kDistance, 0, kHalf),
+                     kScales = WeightStrip::scales(Rows::kDistance, 0, kHalf) - WeightStrip::kCodes;
+#pragma unroll
+  for (int set = 0; set < 2; ++set)
+#pragma unroll
+    for (int row = 0; row < 2; ++row)
+      block.words[set][row] =
+          load_words<kHalf>(from.codes + offset + set * Shared::kSetBytes + row * kCodes);
+  uint32_t scales[2][2];
+#pragma unroll
+  for (int set = 0; set < 2; ++set)
+#pragma unroll
+    for (int row = 0; row < 2; ++row)
+      scales[set][row] =
+          load_shared(from.scales + offset + set * Shared::kSetBytes + row * kScales);
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    block.scales[0][row] =
+        decode_scales<Fragments::template Of<0>::kChecked>(scales[0][row], from.selector);
+    block.scales[1][row] =
+        decode_scales<Fragments::template Of<1>::kChecked>(scales[1][row], from.selector);
+  }
 }
 
 }  // namespace memra::cuda

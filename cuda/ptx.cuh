@@ -222,6 +222,28 @@ __device__ __forceinline__ void store_global(uint4* p, uint4 v) {
                : "memory");
 }
 
+// Only the store is conditional, not what the value is computed from.
+__device__ __forceinline__ void store_global_if(bool wanted, void* p, uint32_t v) {
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.u32 wanted, %2, 0;\n"
+      "@wanted st.global.u32 [%0], %1;\n"
+      "}" ::"l"(p),
+      "r"(v), "r"(static_cast<uint32_t>(wanted))
+      : "memory");
+}
+__device__ __forceinline__ void store_global_if(bool wanted, void* p, float a, float b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.u32 wanted, %3, 0;\n"
+      "@wanted st.global.v2.f32 [%0], {%1, %2};\n"
+      "}" ::"l"(p),
+      "f"(a), "f"(b), "r"(static_cast<uint32_t>(wanted))
+      : "memory");
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -231,6 +253,11 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
 __device__ __forceinline__ uint32_t load_shared(uint32_t address) {
   uint32_t v;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+__device__ __forceinline__ uint2 load_shared_u32x2(uint32_t address) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
   return v;
 }
 __device__ __forceinline__ float2 load_shared_f32x2(uint32_t address) {
@@ -277,18 +304,12 @@ __device__ __forceinline__ void store_shared(uint32_t address, uint2 v) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(v.x), "r"(v.y) : "memory");
 }
 
-// Copies into shared memory, in groups of the thread's own. A copy that is not wanted writes zeroes
-// and reads nothing.
+// Copies into shared memory, in groups of the thread's own.
 __device__ __forceinline__ void copy_async_16(uint32_t dst, const void* src) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");
 }
 __device__ __forceinline__ void copy_async_4(uint32_t dst, const void* src) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(src) : "memory");
-}
-__device__ __forceinline__ void copy_async_4(uint32_t dst, const void* src, bool wanted) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src),
-               "r"(wanted ? 4 : 0)
-               : "memory");
 }
 __device__ __forceinline__ void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -329,6 +350,11 @@ __device__ __forceinline__ void copy_engine_fence() {
 
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Arrives once all of the thread's copies so far have arrived.
+__device__ __forceinline__ void barrier_arrive_behind_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 // Arrives, and announces bytes that this phase waits for as well.

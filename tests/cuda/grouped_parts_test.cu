@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "grouped_activation.cuh"
@@ -123,13 +125,12 @@ void expect_lanes_meet_their_codes() {
           for (int64_t slab = 0; slab < n_slabs(columns); ++slab) {
             const bool half = is_lone_slab(columns, slab);
             const auto block = static_cast<uint32_t>(slab / 2);
-            const LaneOffsets first = Fragment::lane(columns, Rows::row(lane / 4), t, half);
-            const LaneOffsets second = Fragment::second_row(columns, Rows::kDistance, half);
-            const int64_t codes = Fragment::codes(columns, begin) + block * Fragment::kCodeStep +
-                                  first.codes + (other != 0 ? second.codes : 0);
-            const int64_t scales =
-                Fragment::scales(kRows, columns, 0) + Fragment::scale_rows(columns, begin) +
-                block * Fragment::kScaleStep + first.scales + (other != 0 ? second.scales : 0);
+            const LaneOffsets own = Fragment::lane(columns, static_cast<int>(row - begin), t, half);
+            const int64_t codes =
+                Fragment::codes(columns, begin) + block * Fragment::kCodeStep + own.codes;
+            const int64_t scales = Fragment::scales(kRows, columns, 0) +
+                                   Fragment::scale_rows(columns, begin) +
+                                   block * Fragment::kScaleStep + own.scales;
             const int h = static_cast<int>(slab % 2);
             for (int i = 0; i < 16; ++i) {  // the positions of this lane, four a step
               const int in_step = 2 * t + (i & 1) + 8 * (i >> 1 & 1);
@@ -167,13 +168,9 @@ void expect_sound_fragment() {
   for (const int64_t columns : {64, 128, 192, 640}) {
     for (int lane = 0; lane < 32; ++lane) {
       for (const bool half : {false, true}) {
-        const LaneOffsets first = Fragment::lane(columns, Rows::row(lane / 4), lane % 4, half);
-        const LaneOffsets second = Fragment::second_row(columns, Rows::kDistance, half);
-        const uint32_t alignment = Fragment::kAligned ? (half ? 8 : 16) : 4;
-        EXPECT_EQ(first.codes % alignment, 0u);
-        EXPECT_EQ(second.codes % alignment, 0u);
-        EXPECT_EQ(first.scales % 4, 0u);
-        EXPECT_EQ(second.scales % 4, 0u);
+        const LaneOffsets own = Fragment::lane(columns, Rows::row(lane / 4), lane % 4, half);
+        EXPECT_EQ(own.codes % (Fragment::kStrips ? (half ? 8 : 16) : 4), 0u);
+        EXPECT_EQ(own.scales % 4, 0u);
       }
     }
   }
@@ -184,6 +181,47 @@ TEST(GroupedFragment, RowsAndAlignment) {
   expect_sound_fragment<FragmentV2, ActivationRows>();
   expect_sound_fragment<FragmentV1, AdjacentRows>();
   expect_sound_fragment<FragmentV1, ActivationRows>();
+}
+
+// A strip's runs in memory are its runs in shared memory.
+TEST(GroupedFragment, StripsAreCopiedAsTheyAre) {
+  for (const int64_t columns : {64, 128, 192, 640}) {
+    for (const bool half : {false, true}) {
+      for (int row = 0; row < 32; ++row) {
+        for (int t = 0; t < 4; ++t) {
+          const int first = row / WeightStrip::kRows * WeightStrip::kRows;
+          const LaneOffsets own = FragmentV2::lane(columns, row, t, half);
+          const LaneOffsets begin = FragmentV2::lane(columns, first, 0, half);
+          EXPECT_EQ(WeightStrip::codes(row, t, half) - WeightStrip::begin(row),
+                    own.codes - begin.codes);
+          EXPECT_EQ(WeightStrip::scales(row, t, half) - WeightStrip::begin(row),
+                    WeightStrip::kCodes + own.scales - begin.scales);
+        }
+      }
+    }
+  }
+}
+
+// The lanes that shared memory serves at once, eight of 16 bytes or 32 of 4, meet different banks.
+template <class Rows>
+void expect_no_bank_conflicts() {
+  for (int first = 0; first < 32; first += 8) {
+    std::set<uint32_t> places;
+    for (int lane = first; lane < first + 8; ++lane)
+      places.insert(WeightStrip::codes(Rows::row(lane / 4), lane % 4, false) % 128);
+    EXPECT_EQ(places.size(), 8u);
+  }
+  std::map<uint32_t, uint32_t> words;  // by bank
+  for (int lane = 0; lane < 32; ++lane) {
+    const uint32_t at = WeightStrip::scales(Rows::row(lane / 4), lane % 4, false);
+    const auto [place, is_new] = words.emplace(at % 128, at);
+    EXPECT_TRUE(is_new || place->second == at);
+  }
+}
+
+TEST(GroupedFragment, LanesMeetDifferentBanks) {
+  expect_no_bank_conflicts<AdjacentRows>();
+  expect_no_bank_conflicts<ActivationRows>();
 }
 
 // Chunk g of a slab of the next product has the outputs of fragment number g, in the order of k.

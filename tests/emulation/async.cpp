@@ -18,8 +18,8 @@ bool is_aligned(const void* p, std::uint32_t to) {
 
 // ---- Copies of lanes
 
-void deliver(Thread& thread, const LaneCopy& copy) {
-  std::uint8_t* const to = machine().at(*thread.block, copy.to, copy.bytes, copy.bytes);
+void deliver(Block& block, const LaneCopy& copy) {
+  std::uint8_t* const to = machine().at(block, copy.to, copy.bytes, copy.bytes);
   if (copy.from == nullptr) {
     std::memset(to, 0, copy.bytes);
   } else {
@@ -29,7 +29,7 @@ void deliver(Thread& thread, const LaneCopy& copy) {
 
 void deliver_any(Thread& thread, std::vector<LaneCopy>& group) {
   std::swap(group[machine().below(group.size())], group.back());
-  deliver(thread, group.back());
+  deliver(*thread.block, group.back());
   group.pop_back();
 }
 
@@ -89,6 +89,25 @@ bool advance_any_bulk_copy(Block& block) {
   return true;
 }
 
+bool advance_any_arrival(Block& block) {
+  if (block.lane_arrivals.empty()) return false;
+  std::swap(block.lane_arrivals[machine().below(block.lane_arrivals.size())],
+            block.lane_arrivals.back());
+  const LaneArrival arrival = std::move(block.lane_arrivals.back());
+  block.lane_arrivals.pop_back();
+  for (const LaneCopy& copy : arrival.copies)
+    deliver(block, copy);
+  PhaseBarrier& barrier = barrier_at(block, arrival.barrier);
+  --barrier.pending;
+  complete_if_due(barrier);
+  return true;
+}
+
+bool advance_any_copy(Block& block) {
+  if (machine().chance(512)) return advance_any_arrival(block) || advance_any_bulk_copy(block);
+  return advance_any_bulk_copy(block) || advance_any_arrival(block);
+}
+
 }  // namespace
 
 bool advance_async(std::vector<std::unique_ptr<Block>>& blocks) {
@@ -99,9 +118,9 @@ bool advance_async(std::vector<std::unique_ptr<Block>>& blocks) {
     if (block.alive == 0) continue;
     blockIdx = block.index;
     if (m.chance(512)) {
-      if (advance_any_bulk_copy(block) || advance_products(block)) return true;
+      if (advance_any_copy(block) || advance_products(block)) return true;
     } else {
-      if (advance_products(block) || advance_any_bulk_copy(block)) return true;
+      if (advance_products(block) || advance_any_copy(block)) return true;
     }
   }
   return false;
@@ -119,7 +138,7 @@ void lane_copy(std::uint32_t to, const void* from, std::uint32_t bytes) {
   std::uint8_t* const target = m.at(m.block(), to, bytes, bytes);
   const LaneCopy copy{to, static_cast<const std::uint8_t*>(from), bytes};
   if (m.chance(m.mood().at_once)) {
-    deliver(m.thread(), copy);
+    deliver(m.block(), copy);
   } else {
     if (m.chance(m.mood().poison)) std::memset(target, kPoison, bytes);
     m.thread().open_copies.push_back(copy);
@@ -143,6 +162,15 @@ void lane_copy_commit() {
 void lane_copy_wait(std::size_t pending) {
   machine().step();
   deliver_all(machine().thread(), pending);
+}
+
+void lane_copy_arrive(std::uint32_t barrier) {
+  Machine& m = machine();
+  Thread& thread = m.thread();
+  if (!thread.copy_groups.empty()) m.fault("copies in groups and copies before an arrival");
+  m.block().lane_arrivals.push_back({std::move(thread.open_copies), barrier});
+  thread.open_copies.clear();
+  m.step();
 }
 
 void phase_barrier_init(std::uint32_t address, std::uint32_t arrivals) {

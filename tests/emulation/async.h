@@ -18,6 +18,8 @@ void finish_async(Thread& thread);
 void lane_copy(std::uint32_t to, const void* from, std::uint32_t bytes);
 void lane_copy_commit();
 void lane_copy_wait(std::size_t pending);
+// Arrives at a barrier once the thread's copies so far are done.
+void lane_copy_arrive(std::uint32_t barrier);
 
 // ---- mbarrier and cp.async.bulk
 void phase_barrier_init(std::uint32_t address, std::uint32_t arrivals);

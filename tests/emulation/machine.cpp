@@ -165,7 +165,9 @@ void Machine::close_blocks() {
     if (!std::all_of(guard, guard + kGuardBytes, [](std::uint8_t b) { return b == kPoison; })) {
       fault("writes behind shared memory");
     }
-    if (!ended_early_ && !block->bulk_copies.empty()) fault("bulk copies under way at the end");
+    if (!ended_early_ && !(block->bulk_copies.empty() && block->lane_arrivals.empty())) {
+      fault("copies under way at the end");
+    }
     std::move(block->threads.begin(), block->threads.end(), std::back_inserter(spare_threads_));
   }
   blocks_.clear();

@@ -72,6 +72,12 @@ struct LaneCopy {
   std::uint32_t bytes;
 };
 
+// A thread's copies, and the barrier that it arrives at when they are done.
+struct LaneArrival {
+  std::vector<LaneCopy> copies;
+  std::uint32_t barrier;
+};
+
 // What is left of a bulk copy.
 struct BulkCopy {
   std::uint32_t to;
@@ -133,6 +139,7 @@ struct Block {
   std::map<std::uint32_t, PhaseBarrier> phase_barriers;
   NamedBarrier named[16];
   std::vector<BulkCopy> bulk_copies;
+  std::vector<LaneArrival> lane_arrivals;
 };
 
 // How this launch behaves; chosen anew for each.

@@ -123,6 +123,17 @@ inline void store_global(uint4* p, uint4 v) {
   *p = v;
 }
 
+inline void store_global_if(bool wanted, void* p, uint32_t v) {
+  if (!wanted) return;
+  check_alignment(static_cast<uint32_t*>(p));
+  *static_cast<uint32_t*>(p) = v;
+}
+inline void store_global_if(bool wanted, void* p, float a, float b) {
+  if (!wanted) return;
+  check_alignment(static_cast<float2*>(p));
+  *static_cast<float2*>(p) = {a, b};
+}
+
 inline uint32_t shared_address(const void* p) {
   const emulation::Block& block = emulation::machine().block();
   return static_cast<uint32_t>(static_cast<const uint8_t*>(p) - block.shared) + block.first_address;
@@ -148,6 +159,9 @@ inline uint32_t load_shared(uint32_t address) {
 inline float2 load_shared_f32x2(uint32_t address) {
   return load_shared_as<float2>(address);
 }
+inline uint2 load_shared_u32x2(uint32_t address) {
+  return load_shared_as<uint2>(address);
+}
 inline uint4 load_shared_u32x4(uint32_t address) {
   return load_shared_as<uint4>(address);
 }
@@ -172,9 +186,6 @@ inline void copy_async_16(uint32_t dst, const void* src) {
 inline void copy_async_4(uint32_t dst, const void* src) {
   emulation::lane_copy(dst, src, 4);
 }
-inline void copy_async_4(uint32_t dst, const void* src, bool wanted) {
-  emulation::lane_copy(dst, wanted ? src : nullptr, 4);
-}
 inline void copy_async_commit() {
   emulation::lane_copy_commit();
 }
@@ -197,6 +208,9 @@ inline void barrier_init_fence() {}
 inline void copy_engine_fence() {}
 inline void barrier_arrive(uint32_t barrier) {
   emulation::phase_barrier_arrive(barrier, 0);
+}
+inline void barrier_arrive_behind_copies(uint32_t barrier) {
+  emulation::lane_copy_arrive(barrier);
 }
 inline void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
   emulation::phase_barrier_arrive(barrier, bytes);
