@@ -33,9 +33,8 @@ class MmaConsumer {
     int copied = 0;
     const auto copy = [&] {
       if (copied < slabs) {
-        copy_weights<Shared, Fragments, kGroupedConsumers>(
-            shared.address + Shared::kWeights + place(copied), tile, params_.columns, copied / 2,
-            thread_index_here());
+        copy_weights<Shared, Fragments, kGroupedConsumers, 0>(
+            shared.address + Shared::kWeights + place(copied), tile, params_.columns, copied / 2);
         copy_rows(shared, tile, copied);
         if (copied + 1 < slabs) copy_rows(shared, tile, copied + 1);
         copied += 2;
@@ -58,6 +57,7 @@ class MmaConsumer {
         read_weights<Shared, Fragments, Rows, false>(
             block, LaneWeights::of<Shared, Rows>(shared, row, false), place(slab));
       }
+      widen_scales<Fragments>(block, scale_selector(thread_index_here() & 3, half));
       multiply_word<0, kColumns>(shared, tile, slab, block, sums);
       multiply_word<1, kColumns>(shared, tile, slab, block, sums);
       if (half) break;

@@ -17,24 +17,27 @@ class RowScales {
   __device__ __forceinline__ RowScales(const ProductParams& params, const TileEntry& tile) {
     const int i = thread_index_here() & 127;
     if (i >= tile.count) {
-      scale_ = 0.0f;
+      read_ = 0;
     } else if (params.zs != nullptr) {
-      scale_ = params.zs[tile.row + i];
+      read_ = numerics::float_bits(params.zs[tile.row + i]);
     } else {
-      scale_ = row_scale(params.exponents[(tile.row + i) * params.exponent_stride]);
+      read_ = static_cast<uint32_t>(params.exponents[(tile.row + i) * params.exponent_stride]);
     }
   }
   // All of the warpgroup's threads; the next sync shows them to each other.
-  __device__ __forceinline__ void store(const SharedView& shared) const {
+  __device__ __forceinline__ void store(const ProductParams& params,
+                                        const SharedView& shared) const {
     const int i = thread_index_here() & 127;
-    if (i < Shared::kColumns) store_shared(address(shared) + 4 * i, __fmul_rn(scale_, kWeightUnit));
+    const float scale =
+        params.zs != nullptr ? numerics::bits_float(read_) : row_scale(static_cast<int32_t>(read_));
+    if (i < Shared::kColumns) store_shared(address(shared) + 4 * i, __fmul_rn(scale, kWeightUnit));
   }
   static __device__ __forceinline__ uint32_t address(const SharedView& shared) {
     return shared.address + Shared::kRowScales + warpgroup() * Shared::kColumns * 4;
   }
 
  private:
-  float scale_;
+  uint32_t read_;  // as it is in memory: what would be made of it now would wait for it now
 };
 
 // Scale and bias of one weight row. No bias is the zero whose addition changes nothing.
@@ -86,7 +89,7 @@ struct PlaneTile {
     consumer.template multiply<kColumns>(shared, entry, sums);
     const TilePlace tile(entry);
     warpgroup_sync();
-    scales.store(shared);
+    scales.store(params, shared);
     warpgroup_sync();
     if (out.packed != nullptr) {
       store<PackedSink>(out.packed, shared, tile, entry, sums);
@@ -167,7 +170,7 @@ struct GateUpTile {
     float sums[2][kColumns / 2];
     consumer.template multiply<kColumns>(shared, entry, sums);
     const TilePlace tile(entry);
-    scales.store(shared);
+    scales.store(params, shared);
     // Of a half tile the second warpgroup has nothing.
     if (warpgroup() * 64 >= tile.outputs) return;
     const int64_t output = tile.output + warp_row<true>(thread_index_here() >> 5, tile.outputs) +

@@ -22,7 +22,7 @@ struct RingPlace {
   }
 };
 
-inline constexpr int kWeightThreads = 64;
+inline constexpr int kWeightThreads = 64, kFirstWeightThread = kGroupedConsumers + 32;
 
 template <class Shared>
 __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
 
 template <class Shared, class Fragments>
 __device__ __forceinline__ void produce_weights(const ProductParams& params,
-                                                const SharedView& shared, int thread) {
+                                                const SharedView& shared) {
   RingPlace<Shared::kTileQueue> queue(0);
   RingPlace<Shared::kBlocks> ring(1);
   const int blocks = blocks_of(params.columns);
@@ -113,14 +113,14 @@ __device__ __forceinline__ void produce_weights(const ProductParams& params,
     for (int block = 0; block < blocks; ++block) {
       const uint32_t barrier = Shared::weights_barrier(shared.address, ring.place);
       barrier_wait(barrier + kEmptied, ring.parity);
-      copy_weights<Shared, Fragments, kWeightThreads>(
+      copy_weights<Shared, Fragments, kWeightThreads, kFirstWeightThread>(
           shared.address + Shared::kWeights + ring.place * Shared::kBlockBytes, entry,
-          params.columns, block, thread);
+          params.columns, block);
       barrier_arrive_behind_copies(barrier);
       ring.advance();
     }
     __syncwarp();
-    if ((thread & 31) == 0) barrier_arrive(entry_barrier + kEmptied);
+    if ((thread_index_here() & 31) == 0) barrier_arrive(entry_barrier + kEmptied);
     queue.advance();
   }
   copy_async_commit();
@@ -134,7 +134,7 @@ template <class Shared, class Fragments, class Rows, bool kFused>
 class Consumer {
  public:
   __device__ __forceinline__ explicit Consumer(const ProductParams& params)
-      : slabs_(static_cast<int>(n_slabs(params.columns))), weights_(0), ring_(0), queue_(0) {}
+      : params_(params), weights_(0), ring_(0), queue_(0) {}
 
   // Waits for the next tile.
   __device__ __forceinline__ auto tile(const SharedView& shared) const -> const TileEntry& {
@@ -163,46 +163,57 @@ class Consumer {
     uint32_t a[2][2][2]
               [4];  // word, set, step: a word is decoded while the one before is multiplied
     const uint32_t phase = (static_cast<uint32_t>(tile.row) & 7) * kSlabRowBytes;
-    const bool leads = (thread_index_here() & 31) == 0;
-    const int row = warp_row<kFused>(thread_index_here() >> 5, tile.outputs[0]);
     const bool frees = (tile.flags & kTileFrees) != 0;
-    const LaneWeights lane = LaneWeights::of<Shared, Rows>(shared, row, false);
+    const auto lane_weights = [&](bool half) {
+      return LaneWeights::of<Shared, Rows>(
+          shared, warp_row<kFused>(thread_index_here() >> 5, tile.outputs[0]), half);
+    };
+    const LaneWeights lane = lane_weights(false);
     const RingPlace<Shared::kZBlocks> first = ring_;
     uint32_t before = 0;  // the barrier of the block before, once there is one to be freed
-#pragma unroll 1
-    for (int left = slabs_; left > 0; left -= 2) {
-      const uint32_t weights_barrier = Shared::weights_barrier(shared.address, weights_.place);
+    BlockWeights weights;
+    const auto read = [&](bool half) {
       const uint32_t offset = weights_.place * Shared::kBlockBytes;
-      barrier_wait(weights_barrier, weights_.parity);
-      BlockWeights weights;
-      if (left != 1) {
-        read_weights<Shared, Fragments, Rows, false>(weights, lane, offset);
+      barrier_wait(Shared::weights_barrier(shared.address, weights_.place), weights_.parity);
+      if (half) {
+        read_weights<Shared, Fragments, Rows, true>(weights, lane_weights(true), offset);
       } else {
-        read_weights<Shared, Fragments, Rows, true>(
-            weights, LaneWeights::of<Shared, Rows>(shared, row, true), offset);
+        read_weights<Shared, Fragments, Rows, false>(weights, lane, offset);
       }
+    };
+    int left = static_cast<int>(n_slabs(params_.columns));
+    read(left == 1);
+#pragma unroll 1
+    for (; left > 0; left -= 2) {
       const uint32_t barrier = Shared::z_barrier(shared.address, ring_.place);
       barrier_wait(barrier, ring_.parity);
       const uint64_t b =
           swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kZBlockBytes + phase);
+      widen_scales<Fragments>(weights, scale_selector(thread_index_here() & 3, left == 1));
       multiply_word<0, kColumns>(weights, b, a[0], sums);
+      wgmma_wait<1>();
       // All weights are in registers, and the products of the block before are done.
       __syncwarp();
-      if (leads) {
-        barrier_arrive(weights_barrier + kEmptied);
+      if ((thread_index_here() & 31) == 0) {
+        barrier_arrive(Shared::weights_barrier(shared.address, weights_.place) + kEmptied);
         if (before != 0) barrier_arrive(before + kEmptied);
       }
+      weights_.advance();
       multiply_word<1, kColumns>(weights, b, a[1], sums);
       if (left != 1) {
+        wgmma_wait<1>();
         multiply_word<2, kColumns>(weights, b, a[0], sums);
+        wgmma_wait<1>();
         multiply_word<3, kColumns>(weights, b, a[1], sums);
       }
+      // While the products of a word are waited for.
+      if (left > 2) read(left == 3);
+      wgmma_wait<1>();
       if (frees) before = barrier;
-      weights_.advance();
       ring_.advance();
     }
     wgmma_wait<0>();
-    if (leads && before != 0) barrier_arrive(before + kEmptied);
+    if (before != 0 && (thread_index_here() & 31) == 0) barrier_arrive(before + kEmptied);
     if (!frees) ring_ = first;  // the next tile reads the same activations
     if ((tile.flags & kTileLive) == 0) {
 #pragma unroll
@@ -214,7 +225,7 @@ class Consumer {
   }
 
  private:
-  // Two steps, for which all products before those of the last word are waited for.
+  // Starts the products of two steps.
   template <int kWord, int kColumns>
   static __device__ __forceinline__ void multiply_word(const BlockWeights& weights, uint64_t b,
                                                        uint32_t (&a)[2][2][4],
@@ -232,10 +243,9 @@ class Consumer {
             sums[set], a[set][step],
             b + kWord / 2 * kSlabUnits + kStepUnits * (2 * (kWord & 1) + step));
     wgmma_commit();
-    wgmma_wait<1>();
   }
 
-  int32_t slabs_;
+  const ProductParams& params_;
   RingPlace<Shared::kBlocks> weights_;
   RingPlace<Shared::kZBlocks> ring_;
   RingPlace<Shared::kTileQueue> queue_;
@@ -254,8 +264,6 @@ __device__ __forceinline__ void consume(Consumer& consumer, const SharedView& sh
   if constexpr (kUnits > 1) consume<kUnits - 1>(consumer, shared, tile);
 }
 
-inline constexpr uint32_t kStagger = 2000;
-
 template <class Shared, class Fragments, class Rows, bool kFused, class Tile>
 __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& params,
                                           const Tile& tile) {
@@ -267,17 +275,14 @@ __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& par
   constexpr int kConsumer = Shared::kResident == 1 ? 224 : 96;
   if (threadIdx.x >= kGroupedConsumers) {
     give_registers<kProducer>();
-    const int weight_thread = static_cast<int>(threadIdx.x) - kGroupedConsumers - 32;
+    const int weight_thread = static_cast<int>(threadIdx.x) - kFirstWeightThread;
     if (threadIdx.x == kGroupedConsumers) {
       produce<Shared, Fragments, kFused>(params, shared);
     } else if (weight_thread >= 0 && weight_thread < kWeightThreads) {
-      produce_weights<Shared, Fragments>(params, shared, weight_thread);
+      produce_weights<Shared, Fragments>(params, shared);
     }
   } else {
     take_registers<kConsumer>();
-    // Apart by about an epilogue, one warpgroup multiplies while the other is in its own; they stay
-    // apart because they share the tensor cores evenly where both multiply.
-    if (Shared::kResident == 1 && warpgroup() != 0) wait_clocks(kStagger);
     Consumer<Shared, Fragments, Rows, kFused> consumer(params);
     consume<Shared::kUnits>(consumer, shared, tile);
   }

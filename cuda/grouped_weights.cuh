@@ -40,10 +40,11 @@ __device__ __forceinline__ void copy_strips(uint32_t to, const uint8_t* codes,
       scales + Fragment::scale_rows(columns, scale_strip * WeightStrip::kRows) + scale_at);
 }
 
-// Starts copying a block of a set; by kThreads threads, of which this is number `thread`.
-template <class Fragment, int kThreads>
+// Starts copying a block of a set; by kThreads threads, the first of which is kFirst.
+template <class Fragment, int kThreads, int kFirst>
 __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, int set,
-                                         int64_t columns, int block, bool half, int thread) {
+                                         int64_t columns, int block, bool half) {
+  const int thread = thread_index_here() - kFirst;
   constexpr int kRows = kThreads / 4;  // at once
   static_assert(kRows % WeightStrip::kRows == 0);
   if (Fragment::kStrips && !half && entry.outputs[set] == kSetRows) {
@@ -57,31 +58,40 @@ __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, in
   const uint8_t* codes = entry.codes[set] + block * Fragment::kCodeStep + from.codes;
   const uint8_t* scales = entry.scales[set] + block * Fragment::kScaleStep + from.scales;
   const bool has_scales = half ? t == 0 : t % 2 == 0;
+  // By twos, each with addresses of its own: new ones in the same registers would have to wait
+  // until copies have read the old.
+  const uint32_t code_step = static_cast<uint32_t>(Fragment::codes(columns, kRows)),
+                 scale_step = static_cast<uint32_t>(Fragment::scale_rows(columns, kRows));
+  constexpr int kAtOnce = 2;
 #pragma unroll 1
-  for (int row = first; row < entry.outputs[set]; row += kRows) {
-    copy_codes<Fragment>(to + WeightStrip::codes(row, t, half), codes, half);
-    if (has_scales) copy_async_4(to + WeightStrip::scales(row, t, half), scales);
-    codes += Fragment::codes(columns, kRows);
-    scales += Fragment::scale_rows(columns, kRows);
+  for (int row = first; row < entry.outputs[set]; row += kAtOnce * kRows) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = row + i * kRows;
+      if (at >= entry.outputs[set]) break;
+      copy_codes<Fragment>(to + WeightStrip::codes(at, t, half), codes + i * code_step, half);
+      if (has_scales) copy_async_4(to + WeightStrip::scales(at, t, half), scales + i * scale_step);
+    }
+    codes += kAtOnce * code_step;
+    scales += kAtOnce * scale_step;
   }
 }
 
 // Both sets; what a tile does not have stays what it is.
-template <class Shared, class Fragments, int kThreads>
+template <class Shared, class Fragments, int kThreads, int kFirst>
 __device__ __forceinline__ void copy_weights(uint32_t to, const TileEntry& entry, int64_t columns,
-                                             int block, int thread) {
+                                             int block) {
   if ((entry.flags & kTileLive) == 0) return;
   const bool half = (block + 1) * kBlockColumns > columns;
-  copy_set<typename Fragments::template Of<0>, kThreads>(to, entry, 0, columns, block, half,
-                                                         thread);
-  copy_set<typename Fragments::template Of<1>, kThreads>(to + Shared::kSetBytes, entry, 1, columns,
-                                                         block, half, thread);
+  copy_set<typename Fragments::template Of<0>, kThreads, kFirst>(to, entry, 0, columns, block,
+                                                                 half);
+  copy_set<typename Fragments::template Of<1>, kThreads, kFirst>(to + Shared::kSetBytes, entry, 1,
+                                                                 columns, block, half);
 }
 
 // Where a lane's weights are, of the first set and row, in the first place of the ring.
 struct LaneWeights {
   uint32_t codes, scales;
-  uint32_t selector;  // of its scales
 
   // row: the first of the warp's 16.
   template <class Shared, class Rows>
@@ -89,15 +99,14 @@ struct LaneWeights {
     const int lane = thread_index_here() & 31, t = lane & 3;
     const int own = row + Rows::row(lane >> 2);
     const uint32_t first = shared.address + Shared::kWeights;
-    return {first + WeightStrip::codes(own, t, half), first + WeightStrip::scales(own, t, half),
-            scale_selector(t, half)};
+    return {first + WeightStrip::codes(own, t, half), first + WeightStrip::scales(own, t, half)};
   }
 };
 
 // A lane's codes and scales of a block.
 struct BlockWeights {
-  uint4 words[2][2];  // set, row
-  uint32_t scales[2][2];
+  uint4 words[2][2];      // set, row
+  uint32_t scales[2][2];  // as read, and then those of the two slabs as f16
 
   // Decodes word w, 0 to 3, of a set: fragments of its two steps.
   template <int kWord>
@@ -141,19 +150,23 @@ __device__ __forceinline__ void read_weights(BlockWeights& block, const LaneWeig
     for (int row = 0; row < 2; ++row)
       block.words[set][row] =
           load_words<kHalf>(from.codes + offset + set * Shared::kSetBytes + row * kCodes);
-  uint32_t scales[2][2];
 #pragma unroll
   for (int set = 0; set < 2; ++set)
 #pragma unroll
     for (int row = 0; row < 2; ++row)
-      scales[set][row] =
+      block.scales[set][row] =
           load_shared(from.scales + offset + set * Shared::kSetBytes + row * kScales);
+}
+
+// Apart from reading, so that other work can come between the two.
+template <class Fragments>
+__device__ __forceinline__ void widen_scales(BlockWeights& block, uint32_t selector) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     block.scales[0][row] =
-        decode_scales<Fragments::template Of<0>::kChecked>(scales[0][row], from.selector);
+        decode_scales<Fragments::template Of<0>::kChecked>(block.scales[0][row], selector);
     block.scales[1][row] =
-        decode_scales<Fragments::template Of<1>::kChecked>(scales[1][row], from.selector);
+        decode_scales<Fragments::template Of<1>::kChecked>(block.scales[1][row], selector);
   }
 }
 

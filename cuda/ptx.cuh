@@ -178,15 +178,6 @@ __device__ __forceinline__ int thread_index_here() {
   return v;
 }
 
-// Lets so many clocks go by, and no more than 2^31.
-__device__ __forceinline__ void wait_clocks(uint32_t clocks) {
-  uint32_t begin, now;
-  asm volatile("mov.u32 %0, %%clock;" : "=r"(begin));
-  do {
-    asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
-  } while (now - begin < clocks);
-}
-
 // Brings a line into L2. No value is read, and L2 is where all of the GPU's writes meet, so it may
 // come before a dependency wait whatever the kernel ahead writes.
 __device__ __forceinline__ void prefetch_l2(const void* p) {

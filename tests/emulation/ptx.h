@@ -103,11 +103,6 @@ inline uint4 load_matrices(uint32_t address) {
 inline int thread_index_here() {
   return static_cast<int>(threadIdx.x);
 }
-inline void wait_clocks(uint32_t clocks) {
-  for (uint32_t turns = emulation::machine().below(clocks / 100 + 1); turns != 0; --turns)
-    emulation::machine().step();
-}
-
 template <typename T>
 void check_alignment(const T* p) {
   if (reinterpret_cast<uintptr_t>(p) % sizeof(T) != 0) {
