@@ -34,7 +34,8 @@ class MmaConsumer {
     const auto copy = [&] {
       if (copied < slabs) {
         copy_weights<Shared, Fragments, kGroupedConsumers, 0>(
-            shared.address + Shared::kWeights + place(copied), tile, params_.columns, copied / 2);
+            shared.address + Shared::kWeights + place(copied), tile, params_.columns, copied / 2,
+            thread_index_here());
         copy_rows(shared, tile, copied);
         if (copied + 1 < slabs) copy_rows(shared, tile, copied + 1);
         copied += 2;

@@ -103,6 +103,7 @@ __device__ __forceinline__ void produce_weights(const ProductParams& params,
   RingPlace<Shared::kTileQueue> queue(0);
   RingPlace<Shared::kBlocks> ring(1);
   const int blocks = blocks_of(params.columns);
+  const int thread = thread_index_here() - kFirstWeightThread;
 #pragma unroll 1
   for (;;) {
     const uint32_t entry_barrier = Shared::entry_barrier(shared.address, queue.place);
@@ -115,7 +116,7 @@ __device__ __forceinline__ void produce_weights(const ProductParams& params,
       barrier_wait(barrier + kEmptied, ring.parity);
       copy_weights<Shared, Fragments, kWeightThreads, kFirstWeightThread>(
           shared.address + Shared::kWeights + ring.place * Shared::kBlockBytes, entry,
-          params.columns, block);
+          params.columns, block, thread);
       barrier_arrive_behind_copies(barrier);
       ring.advance();
     }
@@ -160,8 +161,8 @@ class Consumer {
 #pragma unroll
       for (int i = 0; i < kColumns / 2; ++i)
         sums[set][i] = written_zero();
-    uint32_t a[2][2][2]
-              [4];  // word, set, step: a word is decoded while the one before is multiplied
+    // Of a word, set and step. A word is decoded while the one before is multiplied.
+    uint32_t a[2][2][2][4];
     const uint32_t phase = (static_cast<uint32_t>(tile.row) & 7) * kSlabRowBytes;
     const bool frees = (tile.flags & kTileFrees) != 0;
     const auto lane_weights = [&](bool half) {
@@ -169,6 +170,13 @@ class Consumer {
           shared, warp_row<kFused>(thread_index_here() >> 5, tile.outputs[0]), half);
     };
     const LaneWeights lane = lane_weights(false);
+    const uint32_t selector = scale_selector(thread_index_here() & 3, false);
+    // Where two blocks share an SM there is no register for it, but there are warps enough to hide
+    // reading it anew.
+    const bool known = (thread_index_here() & 31) == 0;
+    const auto leads = [&] {
+      return Shared::kResident == 1 ? known : (thread_index_here() & 31) == 0;
+    };
     const RingPlace<Shared::kZBlocks> first = ring_;
     uint32_t before = 0;  // the barrier of the block before, once there is one to be freed
     BlockWeights weights;
@@ -189,12 +197,13 @@ class Consumer {
       barrier_wait(barrier, ring_.parity);
       const uint64_t b =
           swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kZBlockBytes + phase);
-      widen_scales<Fragments>(weights, scale_selector(thread_index_here() & 3, left == 1));
+      widen_scales<Fragments>(weights,
+                              left != 1 ? selector : scale_selector(thread_index_here() & 3, true));
       multiply_word<0, kColumns>(weights, b, a[0], sums);
       wgmma_wait<1>();
       // All weights are in registers, and the products of the block before are done.
       __syncwarp();
-      if ((thread_index_here() & 31) == 0) {
+      if (leads()) {
         barrier_arrive(Shared::weights_barrier(shared.address, weights_.place) + kEmptied);
         if (before != 0) barrier_arrive(before + kEmptied);
       }
@@ -213,7 +222,7 @@ class Consumer {
       ring_.advance();
     }
     wgmma_wait<0>();
-    if (before != 0 && (thread_index_here() & 31) == 0) barrier_arrive(before + kEmptied);
+    if (before != 0 && leads()) barrier_arrive(before + kEmptied);
     if (!frees) ring_ = first;  // the next tile reads the same activations
     if ((tile.flags & kTileLive) == 0) {
 #pragma unroll

@@ -82,6 +82,8 @@ using WideGateUp = GroupedShared<kMaxTileUnits, 4, 4, true>;
 using WidePlane = GroupedShared<kWidePlaneUnits, 3, 5, false>;
 using NarrowGateUp = GroupedShared<kNarrowTileUnits, 3, 3, true, 2>;
 using NarrowPlane = GroupedShared<kNarrowTileUnits, 4, 3, false, 2>;
+// Gate and up of different formats, for which half the registers are not enough.
+using MixedGateUp = GroupedShared<kNarrowTileUnits, 6, 6, true>;
 
 inline constexpr uint32_t kEmptied = 8;
 

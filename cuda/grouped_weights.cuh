@@ -43,16 +43,17 @@ __device__ __forceinline__ void copy_strips(uint32_t to, const uint8_t* codes,
 // Starts copying a block of a set; by kThreads threads, the first of which is kFirst.
 template <class Fragment, int kThreads, int kFirst>
 __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, int set,
-                                         int64_t columns, int block, bool half) {
-  const int thread = thread_index_here() - kFirst;
+                                         int64_t columns, int block, bool half, int known) {
   constexpr int kRows = kThreads / 4;  // at once
   static_assert(kRows % WeightStrip::kRows == 0);
   if (Fragment::kStrips && !half && entry.outputs[set] == kSetRows) {
     copy_strips<Fragment, kThreads>(to, entry.codes[set] + block * Fragment::kCodeStep,
                                     entry.scales[set] + block * Fragment::kScaleStep, columns,
-                                    thread);
+                                    known);
     return;
   }
+  // What many instructions compute from it should not take registers between blocks.
+  const int thread = thread_index_here() - kFirst;
   const int t = thread & 3, first = thread >> 2;
   const LaneOffsets from = Fragment::lane(columns, first, t, half);
   const uint8_t* codes = entry.codes[set] + block * Fragment::kCodeStep + from.codes;
@@ -80,13 +81,13 @@ __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, in
 // Both sets; what a tile does not have stays what it is.
 template <class Shared, class Fragments, int kThreads, int kFirst>
 __device__ __forceinline__ void copy_weights(uint32_t to, const TileEntry& entry, int64_t columns,
-                                             int block) {
+                                             int block, int thread) {
   if ((entry.flags & kTileLive) == 0) return;
   const bool half = (block + 1) * kBlockColumns > columns;
-  copy_set<typename Fragments::template Of<0>, kThreads, kFirst>(to, entry, 0, columns, block,
-                                                                 half);
+  copy_set<typename Fragments::template Of<0>, kThreads, kFirst>(to, entry, 0, columns, block, half,
+                                                                 thread);
   copy_set<typename Fragments::template Of<1>, kThreads, kFirst>(to + Shared::kSetBytes, entry, 1,
-                                                                 columns, block, half);
+                                                                 columns, block, half, thread);
 }
 
 // Where a lane's weights are, of the first set and row, in the first place of the ring.

@@ -21,8 +21,8 @@ constexpr GroupedGateUpKernel kKernels[] = {
     entry<NarrowGateUp, SetsV2>("grouped_gate_up_wgmma_v2_narrow"),
     entry<WideGateUp, SetsV1>("grouped_gate_up_wgmma_v1"),
     entry<NarrowGateUp, SetsV1>("grouped_gate_up_wgmma_v1_narrow"),
-    entry<NarrowGateUp, SetsV1V2>("grouped_gate_up_wgmma_v1_v2"),
-    entry<NarrowGateUp, SetsV2V1>("grouped_gate_up_wgmma_v2_v1"),
+    entry<MixedGateUp, SetsV1V2>("grouped_gate_up_wgmma_v1_v2"),
+    entry<MixedGateUp, SetsV2V1>("grouped_gate_up_wgmma_v2_v1"),
 };
 
 }  // namespace

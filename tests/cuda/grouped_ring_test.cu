@@ -114,6 +114,7 @@ TEST(GroupedRing, NobodyWaitsForEver) {
     expect_no_deadlock<WidePlane>(run);
     expect_no_deadlock<NarrowGateUp>(run);
     expect_no_deadlock<NarrowPlane>(run);
+    expect_no_deadlock<MixedGateUp>(run);
   }
 }
 
@@ -124,6 +125,7 @@ TEST(GroupedRing, FitsABlock) {
   static_assert(NarrowGateUp::kResident == 2 && NarrowPlane::kResident == 2);
   EXPECT_LE(WideGateUp::kBytes, kMost);
   EXPECT_LE(WidePlane::kBytes, kMost);
+  EXPECT_LE(MixedGateUp::kBytes, kMost);
   EXPECT_LE(NarrowGateUp::kBytes, kAll);
   EXPECT_LE(NarrowPlane::kBytes, kAll);
 }
