@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "event_graph.h"
 #include "grouped.h"
@@ -19,8 +18,12 @@
 namespace memra::cuda {
 namespace {
 
-// memra_moe takes the grouped path from here on: never, until both have been timed.
-constexpr int64_t kGroupedMinTokens = std::numeric_limits<int64_t>::max();
+// memra_moe takes the grouped path from 5 pairs to 4 experts on, where its fixed cost, of a dozen
+// launches, is less than that of decoding for every few pairs anew; and not below 8 tokens, which
+// rows serve at the speed of memory.
+constexpr int64_t grouped_min_tokens(int64_t experts, int64_t top_k) {
+  return std::max<int64_t>(8, (5 * experts + 4 * top_k - 1) / (4 * top_k));
+}
 
 cudaStream_t as_stream(memra_stream stream) {
   return static_cast<cudaStream_t>(stream);
@@ -499,7 +502,7 @@ Status CudaBackend::grouped_gemm(const memra_moe_grouped_gemm_args& args, const 
 
 bool CudaBackend::plan_grouped(const GroupedShape& shape, GroupedPlan* plan) const {
   if (!device_.grouped) return false;
-  plan->min_tokens = kGroupedMinTokens;
+  plan->min_tokens = grouped_min_tokens(shape.n_local_experts, shape.top_k);
   plan->gate_up_kernel = gate_up_product_name(device_, shape.gate_format, shape.up_format);
   plan->down_kernel = plane_product_name(device_, shape.down_format);
   return true;
