@@ -40,34 +40,6 @@ __device__ __forceinline__ void copy_strips(uint32_t to, const uint8_t* codes,
       scales + Fragment::scale_rows(columns, scale_strip * WeightStrip::kRows) + scale_at);
 }
 
-// A block of NVFP4_V1 word by word, of one set or both: neighbouring threads take neighbouring
-// words of a row, so that an instruction touches few lines. After every 32 rows it is the same
-// words again.
-template <int kSets, int kThreads>
-__device__ __forceinline__ void copy_words(uint32_t to, uint32_t set_bytes,
-                                           const uint8_t* const (&from)[kSets],
-                                           const int32_t (&rows)[kSets], uint32_t row_bytes,
-                                           int thread) {
-  constexpr int kWords = FragmentV1::kCodeStep / 4, kOfSlab = kWords / 2, kTurn = 32;
-  static_assert(kTurn % WeightStrip::kRows == 0 && kSetRows % kTurn == 0);
-#pragma unroll 1
-  for (int i = thread; i < kTurn * kWords; i += kThreads) {
-    const int row = i / kWords, word = i % kWords, h = word / kOfSlab, in_slab = word % kOfSlab;
-    // Of a slab's words the first has the scales, the others the codes of two threads of a quad.
-    const uint32_t place = in_slab == 0 ? WeightStrip::scales(row, 2 * h, false)
-                                        : WeightStrip::codes(row, 2 * h, false) + 4 * (in_slab - 1);
-    const uint32_t at = static_cast<uint32_t>(row) * row_bytes + 4 * word;
-#pragma unroll
-    for (int set = 0; set < kSets; ++set)
-#pragma unroll
-      for (int turn = 0; turn < kSetRows / kTurn; ++turn)
-        if (turn * kTurn < rows[set]) {
-          copy_async_4(to + set * set_bytes + WeightStrip::begin(turn * kTurn) + place,
-                       from[set] + (at + turn * kTurn * row_bytes));
-        }
-  }
-}
-
 // Starts copying a block of a set; by kThreads threads, the first of which is kFirst.
 template <class Fragment, int kThreads, int kFirst>
 __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, int set,
@@ -87,12 +59,22 @@ __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, in
   const uint8_t* codes = entry.codes[set] + block * Fragment::kCodeStep + from.codes;
   const uint8_t* scales = entry.scales[set] + block * Fragment::kScaleStep + from.scales;
   const bool has_scales = half ? t == 0 : t % 2 == 0;
+  // By twos, each with addresses of its own: new ones in the same registers would have to wait
+  // until copies have read the old.
+  const uint32_t code_step = static_cast<uint32_t>(Fragment::codes(columns, kRows)),
+                 scale_step = static_cast<uint32_t>(Fragment::scale_rows(columns, kRows));
+  constexpr int kAtOnce = 2;
 #pragma unroll 1
-  for (int row = first; row < entry.outputs[set]; row += kRows) {
-    copy_codes<Fragment>(to + WeightStrip::codes(row, t, half), codes, half);
-    if (has_scales) copy_async_4(to + WeightStrip::scales(row, t, half), scales);
-    codes += Fragment::codes(columns, kRows);
-    scales += Fragment::scale_rows(columns, kRows);
+  for (int row = first; row < entry.outputs[set]; row += kAtOnce * kRows) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = row + i * kRows;
+      if (at >= entry.outputs[set]) break;
+      copy_codes<Fragment>(to + WeightStrip::codes(at, t, half), codes + i * code_step, half);
+      if (has_scales) copy_async_4(to + WeightStrip::scales(at, t, half), scales + i * scale_step);
+    }
+    codes += kAtOnce * code_step;
+    scales += kAtOnce * scale_step;
   }
 }
 
@@ -101,21 +83,11 @@ template <class Shared, class Fragments, int kThreads, int kFirst>
 __device__ __forceinline__ void copy_weights(uint32_t to, const TileEntry& entry, int64_t columns,
                                              int block, int thread) {
   if ((entry.flags & kTileLive) == 0) return;
-  using First = typename Fragments::template Of<0>;
-  using Second = typename Fragments::template Of<1>;
   const bool half = (block + 1) * kBlockColumns > columns;
-  if constexpr (!First::kStrips && !Second::kStrips) {
-    if (!half) {
-      const uint8_t* const from[2] = {entry.codes[0] + block * First::kCodeStep,
-                                      entry.codes[1] + block * First::kCodeStep};
-      copy_words<2, kThreads>(to, Shared::kSetBytes, from, entry.outputs,
-                              static_cast<uint32_t>(First::row_bytes(columns)), thread);
-      return;
-    }
-  }
-  copy_set<First, kThreads, kFirst>(to, entry, 0, columns, block, half, thread);
-  copy_set<Second, kThreads, kFirst>(to + Shared::kSetBytes, entry, 1, columns, block, half,
-                                     thread);
+  copy_set<typename Fragments::template Of<0>, kThreads, kFirst>(to, entry, 0, columns, block, half,
+                                                                 thread);
+  copy_set<typename Fragments::template Of<1>, kThreads, kFirst>(to + Shared::kSetBytes, entry, 1,
+                                                                 columns, block, half, thread);
 }
 
 // Where a lane's weights are, of the first set and row, in the first place of the ring.
