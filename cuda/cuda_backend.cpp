@@ -18,12 +18,9 @@
 namespace memra::cuda {
 namespace {
 
-// memra_moe takes the grouped path from 5 pairs to 4 experts on, where its fixed cost, of a dozen
-// launches, is less than that of decoding for every few pairs anew; and not below 8 tokens, which
-// rows serve at the speed of memory.
-constexpr int64_t grouped_min_tokens(int64_t experts, int64_t top_k) {
-  return std::max<int64_t>(8, (5 * experts + 4 * top_k - 1) / (4 * top_k));
-}
+// memra_moe takes the grouped path from here on. With 288 experts of 4096 and 640 both take 140 us
+// at 8 tokens (docs/performance.md, the valley).
+constexpr int64_t kGroupedMinTokens = 8;
 
 cudaStream_t as_stream(memra_stream stream) {
   return static_cast<cudaStream_t>(stream);
@@ -502,7 +499,7 @@ Status CudaBackend::grouped_gemm(const memra_moe_grouped_gemm_args& args, const 
 
 bool CudaBackend::plan_grouped(const GroupedShape& shape, GroupedPlan* plan) const {
   if (!device_.grouped) return false;
-  plan->min_tokens = grouped_min_tokens(shape.n_local_experts, shape.top_k);
+  plan->min_tokens = kGroupedMinTokens;
   plan->gate_up_kernel = gate_up_product_name(device_, shape.gate_format, shape.up_format);
   plan->down_kernel = plane_product_name(device_, shape.down_format);
   return true;

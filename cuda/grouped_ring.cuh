@@ -22,9 +22,12 @@ struct RingPlace {
   }
 };
 
-inline constexpr int kWeightThreads = 64, kFirstWeightThread = kGroupedConsumers + 32;
+// Copies of 16 bytes need two warps, those of 4 bytes all three that there are.
+template <class Fragments>
+inline constexpr int kWeightThreads = Fragments::kFirstV2&& Fragments::kSecondV2 ? 64 : 96;
+inline constexpr int kFirstWeightThread = kGroupedConsumers + 32;
 
-template <class Shared>
+template <class Shared, class Fragments>
 __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
   const uint32_t begin = shared_address(raw), address = (begin + 1023) & ~1023u;
   const SharedView shared{address, raw + (address - begin)};
@@ -35,12 +38,13 @@ __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
       barrier_init(Shared::z_barrier(address, i) + kEmptied, kWarps);
     }
     for (int i = 0; i < Shared::kBlocks; ++i) {
-      barrier_init(Shared::weights_barrier(address, i), kWeightThreads);
+      barrier_init(Shared::weights_barrier(address, i), kWeightThreads<Fragments>);
       barrier_init(Shared::weights_barrier(address, i) + kEmptied, kWarps);
     }
     for (int i = 0; i < Shared::kTileQueue; ++i) {
       barrier_init(Shared::entry_barrier(address, i), 1);
-      barrier_init(Shared::entry_barrier(address, i) + kEmptied, kWarps + kWeightThreads / 32);
+      barrier_init(Shared::entry_barrier(address, i) + kEmptied,
+                   kWarps + kWeightThreads<Fragments> / 32);
     }
     barrier_init_fence();
     copy_engine_fence();
@@ -114,7 +118,7 @@ __device__ __forceinline__ void produce_weights(const ProductParams& params,
     for (int block = 0; block < blocks; ++block) {
       const uint32_t barrier = Shared::weights_barrier(shared.address, ring.place);
       barrier_wait(barrier + kEmptied, ring.parity);
-      copy_weights<Shared, Fragments, kWeightThreads, kFirstWeightThread>(
+      copy_weights<Shared, Fragments, kWeightThreads<Fragments>, kFirstWeightThread>(
           shared.address + Shared::kWeights + ring.place * Shared::kBlockBytes, entry,
           params.columns, block, thread);
       barrier_arrive_behind_copies(barrier);
@@ -276,7 +280,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const SharedView& sh
 template <class Shared, class Fragments, class Rows, bool kFused, class Tile>
 __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& params,
                                           const Tile& tile) {
-  const SharedView shared = open_shared<Shared>(raw);
+  const SharedView shared = open_shared<Shared, Fragments>(raw);
   dependency_wait();
   dependency_release();
   // What a block may have of an SM's 64 K, dealt anew.
@@ -287,7 +291,7 @@ __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& par
     const int weight_thread = static_cast<int>(threadIdx.x) - kFirstWeightThread;
     if (threadIdx.x == kGroupedConsumers) {
       produce<Shared, Fragments, kFused>(params, shared);
-    } else if (weight_thread >= 0 && weight_thread < kWeightThreads) {
+    } else if (weight_thread >= 0 && weight_thread < kWeightThreads<Fragments>) {
       produce_weights<Shared, Fragments>(params, shared);
     }
   } else {

@@ -46,7 +46,7 @@ __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, in
                                          int64_t columns, int block, bool half, int known) {
   constexpr int kRows = kThreads / 4;  // at once
   static_assert(kRows % WeightStrip::kRows == 0);
-  if (Fragment::kStrips && !half && entry.outputs[set] == kSetRows) {
+  if (Fragment::kStrips && kThreads % 64 == 0 && !half && entry.outputs[set] == kSetRows) {
     copy_strips<Fragment, kThreads>(to, entry.codes[set] + block * Fragment::kCodeStep,
                                     entry.scales[set] + block * Fragment::kScaleStep, columns,
                                     known);
