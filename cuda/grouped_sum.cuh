@@ -22,6 +22,8 @@
 namespace memra::cuda::sum {
 
 inline constexpr int kMaxThreads = 256;
+// At least: with more than 64 registers fewer bytes are on their way.
+inline constexpr int kBlocksOfSm = 4;
 inline constexpr int kColumns = 8;  // of a thread at once
 inline constexpr int64_t kMaxGridY = 65535;
 
@@ -127,7 +129,7 @@ __device__ inline void add_slots(const typename Out::Source& source, const SumSl
 
 // A block has one token, and its part of the columns.
 template <class Out, class Type>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxThreads, kBlocksOfSm)
     sum_slots_kernel(SumSlotsArgs p, typename Out::Source source) {
   __shared__ Slots slots;
   dependency_wait();
