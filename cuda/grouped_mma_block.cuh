@@ -28,6 +28,7 @@ class MmaConsumer {
       for (int i = 0; i < kColumns / 2; ++i)
         sums[set][i] = 0.0f;
     const int row = warp_row<kFused>(thread_index_here() >> 5, tile.outputs[0]);
+    const LaneWeights lane = LaneWeights::of<Shared, Rows>(shared, row, false);
     const auto place = [](int slab) { return (slab >> 1 & 1) * Shared::kBlockBytes; };
     const int slabs = static_cast<int>(n_slabs(params_.columns));
     int copied = 0;
@@ -55,8 +56,7 @@ class MmaConsumer {
         read_weights<Shared, Fragments, Rows, true>(
             block, LaneWeights::of<Shared, Rows>(shared, row, true), place(slab));
       } else {
-        read_weights<Shared, Fragments, Rows, false>(
-            block, LaneWeights::of<Shared, Rows>(shared, row, false), place(slab));
+        read_weights<Shared, Fragments, Rows, false>(block, lane, place(slab));
       }
       widen_scales<Fragments>(block, scale_selector(thread_index_here() & 3, half));
       multiply_word<0, kColumns>(shared, tile, slab, block, sums);
@@ -64,13 +64,6 @@ class MmaConsumer {
       if (half) break;
       multiply_word<2, kColumns>(shared, tile, slab + 1, block, sums);
       multiply_word<3, kColumns>(shared, tile, slab + 1, block, sums);
-    }
-    if ((tile.flags & kTileLive) == 0) {
-#pragma unroll
-      for (int set = 0; set < 2; ++set)
-#pragma unroll
-        for (int i = 0; i < kColumns / 2; ++i)
-          sums[set][i] = 0.0f;
     }
   }
 
@@ -122,8 +115,7 @@ class MmaConsumer {
 template <class Shared, class Fragments, class Rows, bool kFused, class Tile>
 __device__ __forceinline__ void run_mma_block(uint8_t* raw, const ProductParams& params,
                                               const Tile& tile) {
-  const uint32_t begin = shared_address(raw), address = (begin + 1023) & ~1023u;
-  const SharedView shared{address, raw + (address - begin)};
+  const SharedView shared = SharedView::of<Shared>(raw);
   dependency_wait();
   dependency_release();
   TileSource<Fragments, kFused> source(params);

@@ -156,7 +156,7 @@ struct PlaneTile {
   }
 };
 
-// ---- Gate and up
+// ---- Gate and up: of experts that have weights, for routing gives others no rows
 
 template <class Shared>
 struct GateUpTile {
@@ -175,7 +175,7 @@ struct GateUpTile {
     if (warpgroup() * 64 >= tile.outputs) return;
     const int64_t output = tile.output + warp_row<true>(thread_index_here() >> 5, tile.outputs) +
                            ActivationRows::row((thread_index_here() & 31) >> 2);
-    store_rows<0>(shared, tile, Planes(entry, output, tile.live), sums);
+    store_rows<0>(shared, tile, Planes(entry, output), sums);
   }
 
  private:
@@ -184,11 +184,11 @@ struct GateUpTile {
   // Of a lane's two outputs.
   struct Planes {
     OutputRow gate[2], up[2];
-    __device__ __forceinline__ Planes(const TileEntry& entry, int64_t output, bool live)
-        : gate{OutputRow(entry, 0, output, live),
-               OutputRow(entry, 0, output + ActivationRows::kDistance, live)},
-          up{OutputRow(entry, 1, output, live),
-             OutputRow(entry, 1, output + ActivationRows::kDistance, live)} {}
+    __device__ __forceinline__ Planes(const TileEntry& entry, int64_t output)
+        : gate{OutputRow(entry, 0, output, true),
+               OutputRow(entry, 0, output + ActivationRows::kDistance, true)},
+          up{OutputRow(entry, 1, output, true),
+             OutputRow(entry, 1, output + ActivationRows::kDistance, true)} {}
   };
 
   // Rows kFirst .. kFirst + 31 of the tile; one pass after another, because a loop with barriers in

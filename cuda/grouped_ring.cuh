@@ -29,8 +29,8 @@ inline constexpr int kFirstWeightThread = kGroupedConsumers + 32;
 
 template <class Shared, class Fragments>
 __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
-  const uint32_t begin = shared_address(raw), address = (begin + 1023) & ~1023u;
-  const SharedView shared{address, raw + (address - begin)};
+  const SharedView shared = SharedView::of<Shared>(raw);
+  const uint32_t address = shared.address;
   if (threadIdx.x == 0) {
     constexpr int kWarps = kGroupedConsumers / 32;
     for (int i = 0; i < Shared::kZBlocks; ++i) {
@@ -228,13 +228,6 @@ class Consumer {
     wgmma_wait<0>();
     if (before != 0 && leads()) barrier_arrive(before + kEmptied);
     if (!frees) ring_ = first;  // the next tile reads the same activations
-    if ((tile.flags & kTileLive) == 0) {
-#pragma unroll
-      for (int set = 0; set < 2; ++set)
-#pragma unroll
-        for (int i = 0; i < kColumns / 2; ++i)
-          sums[set][i] = 0.0f;
-    }
   }
 
  private:

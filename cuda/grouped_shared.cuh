@@ -20,21 +20,18 @@ inline constexpr int kGroupedThreads = kGroupedConsumers + 128;  // registers mo
 inline constexpr uint32_t kSlabRowBytes = kSlabColumns * 2;
 
 // A tile on its way from the producer to the warps.
-struct TileEntry {
+struct alignas(16) TileEntry {
   const uint8_t* codes[2];  // of the sets' first rows
   const uint8_t* scales[2];
   int32_t row, count, units;  // units 0: no more
-  int32_t expert;
-  int32_t output;      // the first
-  int32_t outputs[2];  // of the sets, at most kSetRows; multiples of 64
+  int32_t output;             // the first
+  int32_t outputs[2];         // of the sets, at most kSetRows; multiples of 64
   uint32_t flags;
   const float* bias[2];  // of the sets' expert, or null
   float plane_scales[2];
-  int32_t unused[2];
 };
-// Has weights; without, outputs are 0. Its activations are copied for it; they are not wanted any
-// more after it.
-inline constexpr uint32_t kTileLive = 1, kTileLoads = 2, kTileFrees = 4;
+// Has weights; without, outputs are 0. Its activations are not wanted any more after it.
+inline constexpr uint32_t kTileLive = 1, kTileFrees = 2;
 
 // kUnits: the widest tile. kBlocks: blocks of 128 columns of weights on their way, kZBlocks: of
 // activations. kStaged: outputs go through shared memory. kResident: blocks of threads on an SM.
@@ -62,7 +59,7 @@ struct GroupedShared {
   static constexpr int kBarriers = kQueue + kTileQueue * static_cast<int>(sizeof(TileEntry));
   static constexpr int kAlignment = 1024;
   static constexpr int kBytes = kBarriers + 16 * (kZBlocks + kBlocks + kTileQueue) + kAlignment;
-  static_assert(kSlabBytes % kAlignment == 0 && sizeof(TileEntry) % 16 == 0);
+  static_assert(kSlabBytes % kAlignment == 0);
 
   // Barriers by address: filled, then emptied.
   static __device__ __forceinline__ uint32_t z_barrier(uint32_t shared, int block) {
@@ -105,6 +102,13 @@ struct TilePlace {
 struct SharedView {
   uint32_t address;
   uint8_t* bytes;
+
+  template <class Shared>
+  static __device__ __forceinline__ SharedView of(uint8_t* raw) {
+    const uint32_t begin = shared_address(raw),
+                   address = (begin + Shared::kAlignment - 1) & ~(Shared::kAlignment - 1u);
+    return {address, raw + (address - begin)};
+  }
 };
 
 template <class Shared>
@@ -154,13 +158,11 @@ class TileSource {
     entry->row = static_cast<int32_t>(rows_.row());
     entry->count = rows_.count();
     entry->units = rows_.units();
-    entry->expert = rows_.expert();
     entry->output = next_ * kTileRows;
     ++next_;
     const bool listed = rows_.expert() < params_.n_experts;
     const bool first = take_set<0>(entry, listed), second = take_set<1>(entry, listed);
-    entry->flags = (first && second ? kTileLive : 0) | (begins ? kTileLoads : 0) |
-                   (next_ == end_ ? kTileFrees : 0);
+    entry->flags = (first && second ? kTileLive : 0) | (next_ == end_ ? kTileFrees : 0);
     return {static_cast<int32_t>(rows_.row()), rows_.units(), begins};
   }
 
@@ -185,10 +187,10 @@ class TileSource {
     const ExpertPlane& plane = params_.planes[kFused ? kSet : 0];
     entry->outputs[kSet] = static_cast<int32_t>(left < 0 ? 0 : left < kSetRows ? left : kSetRows);
     entry->plane_scales[kSet] =
-        listed && plane.scales != nullptr ? plane.scales[entry->expert] : 1.0f;
-    entry->bias[kSet] = listed && plane.bias != nullptr ? plane.bias[entry->expert] : nullptr;
+        listed && plane.scales != nullptr ? plane.scales[rows_.expert()] : 1.0f;
+    entry->bias[kSet] = listed && plane.bias != nullptr ? plane.bias[rows_.expert()] : nullptr;
     const auto* const slab =
-        static_cast<const uint8_t*>(listed ? plane.slabs[entry->expert] : nullptr);
+        static_cast<const uint8_t*>(listed ? plane.slabs[rows_.expert()] : nullptr);
     entry->codes[kSet] = slab + Fragment::codes(params_.columns, first);
     entry->scales[kSet] = slab + Fragment::scales(params_.outputs, params_.columns, first);
     return slab != nullptr;

@@ -59,22 +59,12 @@ __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, in
   const uint8_t* codes = entry.codes[set] + block * Fragment::kCodeStep + from.codes;
   const uint8_t* scales = entry.scales[set] + block * Fragment::kScaleStep + from.scales;
   const bool has_scales = half ? t == 0 : t % 2 == 0;
-  // By twos, each with addresses of its own: new ones in the same registers would have to wait
-  // until copies have read the old.
-  const uint32_t code_step = static_cast<uint32_t>(Fragment::codes(columns, kRows)),
-                 scale_step = static_cast<uint32_t>(Fragment::scale_rows(columns, kRows));
-  constexpr int kAtOnce = 2;
 #pragma unroll 1
-  for (int row = first; row < entry.outputs[set]; row += kAtOnce * kRows) {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int at = row + i * kRows;
-      if (at >= entry.outputs[set]) break;
-      copy_codes<Fragment>(to + WeightStrip::codes(at, t, half), codes + i * code_step, half);
-      if (has_scales) copy_async_4(to + WeightStrip::scales(at, t, half), scales + i * scale_step);
-    }
-    codes += kAtOnce * code_step;
-    scales += kAtOnce * scale_step;
+  for (int row = first; row < entry.outputs[set]; row += kRows) {
+    copy_codes<Fragment>(to + WeightStrip::codes(row, t, half), codes, half);
+    if (has_scales) copy_async_4(to + WeightStrip::scales(row, t, half), scales);
+    codes += Fragment::codes(columns, kRows);
+    scales += Fragment::scale_rows(columns, kRows);
   }
 }
 
