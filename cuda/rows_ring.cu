@@ -31,6 +31,7 @@ struct SharedControl : RingControl<kRun> {
   BlockPlan plan;
   Runs<kRun> runs;
   SlotScales slots;
+  int32_t waited;  // rounds of gate and up whose end thread 0 has seen
 };
 template <>
 struct SharedControl<1> : RingControl<1> {
@@ -144,7 +145,7 @@ __device__ __forceinline__ Segment first_segment(const RingParams& p, const Bloc
 
 // A segment's activations: rows of x, or pairs of what gate and up have made.
 template <int kRun, RowsArm kArm, Format kFormat>
-__device__ __forceinline__ void take_operands(const RingParams& p, const SharedControl<kRun>& c,
+__device__ __forceinline__ void take_operands(const RingParams& p, SharedControl<kRun>& c,
                                               const RingMemory<kRun>& m, Segment segment) {
   if constexpr (kArm == RowsArm::kLoadOnly) {
     named_sync(kConsumerBarrier, kConsumerThreads);
@@ -168,8 +169,8 @@ __device__ __forceinline__ void take_operands(const RingParams& p, const SharedC
     count = c.runs.first[index + 1] - c.runs.first[index];
     run = c.runs.order + c.runs.first[index];
     if (!gate_up && threadIdx.x == 0) {
-      for (int round = 0; round <= segment.round(); ++round)
-        grid_wait(&p.exchange->arrived[round]);
+      for (; c.waited <= segment.round(); ++c.waited)
+        grid_wait(&p.exchange->arrived[c.waited]);
     }
   }
   named_sync(kConsumerBarrier, kConsumerThreads);  // the activations before have been read
@@ -190,7 +191,10 @@ __device__ __forceinline__ void consume_all(const RingParams& p, SharedControl<k
   const uint32_t n_units =
       plan.n_gate_up() + plan.n_down(is_dual(kRun), static_cast<uint32_t>(p.down.top_k));
   if (n_units == 0) return;
-  if (threadIdx.x == 0) c.n_units = n_units;
+  if (threadIdx.x == 0) {
+    c.n_units = n_units;
+    if constexpr (!is_dual(kRun)) c.waited = 0;
+  }
   c.progress[threadIdx.x / 32].set(RingPosition(0), 0, first_segment<kRun>(p, plan),
                                    static_cast<int>(threadIdx.x) % 32);
   for (;;) {
