@@ -165,25 +165,13 @@ class Consumer {
 #pragma unroll
       for (int i = 0; i < kColumns / 2; ++i)
         sums[set][i] = written_zero();
-    // Of a word, set and step. A word is decoded while the one before is multiplied.
-    uint32_t a[2][2][2][4];
-    const uint32_t phase = (static_cast<uint32_t>(tile.row) & 7) * kSlabRowBytes;
-    const bool frees = (tile.flags & kTileFrees) != 0;
     const auto lane_weights = [&](bool half) {
       return LaneWeights::of<Shared, Rows>(
           shared, warp_row<kFused>(thread_index_here() >> 5, tile.outputs[0]), half);
     };
     const LaneWeights lane = lane_weights(false);
-    const uint32_t selector = scale_selector(thread_index_here() & 3, false);
-    // Where two blocks share an SM there is no register for it, but there are warps enough to hide
-    // reading it anew.
-    const bool known = (thread_index_here() & 31) == 0;
-    const auto leads = [&] {
-      return Shared::kResident == 1 ? known : (thread_index_here() & 31) == 0;
-    };
-    const RingPlace<Shared::kZBlocks> first = ring_;
-    uint32_t before = 0;  // the barrier of the block before, once there is one to be freed
     BlockWeights weights;
+    // Of half a block, which is the last, addresses are worked out anew: registers are few.
     const auto read = [&](bool half) {
       const uint32_t offset = weights_.place * Shared::kBlockBytes;
       barrier_wait(Shared::weights_barrier(shared.address, weights_.place), weights_.parity);
@@ -193,53 +181,80 @@ class Consumer {
         read_weights<Shared, Fragments, Rows, false>(weights, lane, offset);
       }
     };
-    int left = static_cast<int>(n_slabs(params_.columns));
-    read(left == 1);
-#pragma unroll 1
-    for (; left > 0; left -= 2) {
-      const uint32_t barrier = Shared::z_barrier(shared.address, ring_.place);
-      barrier_wait(barrier, ring_.parity);
+    const bool frees = (tile.flags & kTileFrees) != 0;
+    const RingPlace<Shared::kZBlocks> first = ring_;
+    uint32_t before = 0;  // the barrier of the block before, once there is one to be freed
+    const uint32_t phase = (static_cast<uint32_t>(tile.row) & 7) * kSlabRowBytes;
+    // Of a word, set and step. A word is decoded while the one before is multiplied.
+    uint32_t a[2][2][2][4];
+
+    // The first two words of a block, as soon as its activations are there.
+    const auto begin = [&](bool half) {
+      barrier_wait(Shared::z_barrier(shared.address, ring_.place), ring_.parity);
       const uint64_t b =
           swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kZBlockBytes + phase);
-      widen_scales<Fragments>(weights,
-                              left != 1 ? selector : scale_selector(thread_index_here() & 3, true));
-      multiply_word<0, kColumns>(weights, b, a[0], sums);
+      widen_scales<Fragments>(weights, scale_selector(thread_index_here() & 3, half));
+      decode_word<0>(weights, a[0]);
+      multiply_word<0, kColumns>(a[0], b, sums);
       wgmma_wait<1>();
       // All weights are in registers, and the products of the block before are done.
       __syncwarp();
-      if (leads()) {
-        barrier_arrive(Shared::weights_barrier(shared.address, weights_.place) + kEmptied);
-        if (before != 0) barrier_arrive(before + kEmptied);
-      }
+      const bool leads = (thread_index_here() & 31) == 0;
+      barrier_arrive_if(leads,
+                        Shared::weights_barrier(shared.address, weights_.place) + kEmptied);
+      barrier_arrive_if(leads && before != 0, before + kEmptied);
       weights_.advance();
-      multiply_word<1, kColumns>(weights, b, a[1], sums);
-      if (left != 1) {
-        wgmma_wait<1>();
-        multiply_word<2, kColumns>(weights, b, a[0], sums);
-        wgmma_wait<1>();
-        multiply_word<3, kColumns>(weights, b, a[1], sums);
-      }
-      // While the products of a word are waited for.
-      if (left > 2) read(left == 3);
+      decode_word<1>(weights, a[1]);
+      multiply_word<1, kColumns>(a[1], b, sums);
       wgmma_wait<1>();
-      if (frees) before = barrier;
+      return b;
+    };
+    const auto end = [&] {
+      if (frees) before = Shared::z_barrier(shared.address, ring_.place);
       ring_.advance();
+    };
+    auto left = static_cast<int>(n_slabs(params_.columns));
+    read(left == 1);
+#pragma unroll 1
+    for (; left > 1; left -= 2) {
+      const uint64_t b = begin(false);
+      decode_word<2>(weights, a[0]);
+      multiply_word<2, kColumns>(a[0], b, sums);
+      wgmma_wait<1>();
+      decode_word<3>(weights, a[1]);
+      // The next block's: they come while the last products are started.
+      if (left > 3) {
+        read(false);
+      } else if (left == 3) {
+        read(true);
+      }
+      multiply_word<3, kColumns>(a[1], b, sums);
+      wgmma_wait<1>();
+      end();
+    }
+    if (left == 1) {
+      begin(true);
+      end();
     }
     wgmma_wait<0>();
-    if (before != 0 && leads()) barrier_arrive(before + kEmptied);
+    barrier_arrive_if((thread_index_here() & 31) == 0 && before != 0, before + kEmptied);
     if (!frees) ring_ = first;  // the next tile reads the same activations
   }
 
  private:
-  // Starts the products of two steps.
-  template <int kWord, int kColumns>
-  static __device__ __forceinline__ void multiply_word(const BlockWeights& weights, uint64_t b,
-                                                       uint32_t (&a)[2][2][4],
-                                                       float (&sums)[2][kColumns / 2]) {
-    constexpr uint32_t kStepUnits = 2, kSlabUnits = Shared::kSlabBytes / 16;
+  template <int kWord>
+  static __device__ __forceinline__ void decode_word(const BlockWeights& weights,
+                                                     uint32_t (&a)[2][2][4]) {
 #pragma unroll
     for (int set = 0; set < 2; ++set)
       weights.fragments<kWord>(set, a[set]);
+  }
+
+  // Starts the products of two steps.
+  template <int kWord, int kColumns>
+  static __device__ __forceinline__ void multiply_word(const uint32_t (&a)[2][2][4], uint64_t b,
+                                                       float (&sums)[2][kColumns / 2]) {
+    constexpr uint32_t kStepUnits = 2, kSlabUnits = Shared::kSlabBytes / 16;
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 2; ++step)

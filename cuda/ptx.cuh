@@ -343,6 +343,18 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// A branch would cost the warp more than the instruction does.
+__device__ __forceinline__ void barrier_arrive_if(bool wanted, uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.u32 wanted, %1, 0;\n"
+      "@wanted mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+      "}" ::"r"(barrier),
+      "r"(static_cast<uint32_t>(wanted))
+      : "memory");
+}
+
 // Arrives once all of the thread's copies so far have arrived.
 __device__ __forceinline__ void barrier_arrive_behind_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");

@@ -204,6 +204,9 @@ inline void copy_engine_fence() {}
 inline void barrier_arrive(uint32_t barrier) {
   emulation::phase_barrier_arrive(barrier, 0);
 }
+inline void barrier_arrive_if(bool wanted, uint32_t barrier) {
+  if (wanted) barrier_arrive(barrier);
+}
 inline void barrier_arrive_behind_copies(uint32_t barrier) {
   emulation::lane_copy_arrive(barrier);
 }
