@@ -1,13 +1,14 @@
 #pragma once
 
-// The activation's outputs as rows of the next product: f16 under an exponent for each 64 of them.
+// The activation's outputs as rows of the next product: f16 under an exponent for each 16 of them.
 //
-// One exponent for a row needs the whole row, of which a block sees a part. So each part has its
+// One exponent for a row needs the whole row, of which a warp sees a part. So each part has its
 // own, from a coarse grid: parts of one row nearly always meet on it, and a pass over the exponents
 // alone brings those few together that do not (grouped_activations.cu).
 
 #include <cstdint>
 
+#include "grouped_layout.cuh"
 #include "numerics/activation.h"
 #include "numerics/f16_rows.h"
 #include "ptx.cuh"
@@ -18,6 +19,13 @@ namespace memra::cuda {
 // is in [2^-1, 2^15). That keeps all bits of f16 for values down to 2^-13 of it, and 23 bits below
 // the largest in all. Magnitudes of 2^-9 to 2^7, as models have them, meet on one point of the
 // grid.
+// Parts of a slab: what one thread of a quad takes of it (grouped_layout.cuh), a quarter of every
+// chunk.
+inline constexpr int kSlabParts = kStepRuns;
+MEMRA_HD constexpr int64_t n_parts(int64_t columns) {
+  return n_slabs(columns) * kSlabParts;
+}
+
 inline constexpr int32_t kGridStep = 16, kGridOffset = -8;
 inline constexpr int32_t kLeastExponent = -120, kMostExponent = 127 - numerics::kF16TopExponent;
 
@@ -38,6 +46,20 @@ MEMRA_HD constexpr int8_t part_exponent(int32_t exponent, uint32_t amax_bits) {
   if (amax_bits >= numerics::kInfBits) return kNotFinite;
   return amax_bits == 0 ? kAnyExponent : static_cast<int8_t>(exponent);
 }
+
+// A part's, from the upper half of its largest magnitude's bits: as it is kept, and what values are
+// multiplied by, the upper half of a float. Parts that have nothing from 2^-133 on become zeroes.
+struct PartExponent {
+  int8_t kept;
+  uint32_t factor;
+
+  MEMRA_HD constexpr explicit PartExponent(uint32_t amax_upper)
+      : kept(part_exponent(grid_exponent(amax_upper << 16), amax_upper << 16)),
+        factor(amax_upper == 0 ? 0
+                               : numerics::float_bits(
+                                     numerics::power_of_two(-grid_exponent(amax_upper << 16))) >>
+                                     16) {}
+};
 
 // The scale of a row whose parts have met on an exponent.
 MEMRA_HD constexpr float row_scale(int32_t exponent) {
@@ -64,11 +86,11 @@ struct ActivationForm {
   }
 
   __device__ __forceinline__ float operator()(float g, float u) const {
-    g = numerics::clamp_above(g, limit_before);
-    u = numerics::clamp_both(u, limit_up);
+    g = min_or_nan(g, limit_before);
+    u = max_or_nan(min_or_nan(u, limit_up), -limit_up);
     const float e = exp2_approximate(__fmul_rn(minus_alpha_log2e, g));
     float s = __fmul_rn(g, reciprocal_approximate(__fadd_rn(1.0f, e)));
-    s = numerics::clamp_above(s, limit_after);
+    s = min_or_nan(s, limit_after);
     return __fmul_rn(s, __fadd_rn(u, offset));
   }
 };

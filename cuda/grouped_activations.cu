@@ -1,4 +1,5 @@
-// One exponent for each row of activations whose parts have their own: a warp to a row.
+// One exponent for each row of activations whose parts have their own: a thread to a row, and a warp
+// to those whose parts have not met.
 
 #include <algorithm>
 
@@ -11,7 +12,7 @@
 namespace memra::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kThreads = 64;  // rows of a block: few, so that all multiprocessors have some
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 constexpr int kChunks = kSlabColumns / kChunkColumns;
 
@@ -22,41 +23,55 @@ __device__ __forceinline__ uint32_t scale_pair(uint32_t pair, float factor) {
                   __fmul_rn(numerics::f16_to_f32(high), factor));
 }
 
-__global__ void __launch_bounds__(32 * kWarps)
-    finish_activations_kernel(const __grid_constant__ FinishActivationsArgs p) {
+// Brings a row's parts under its largest exponent. By a warp, a lane to a part at a time.
+__device__ void meet(const FinishActivationsArgs& p, int64_t row, int32_t largest) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  const auto parts = static_cast<int>(n_parts(p.columns));
+#pragma unroll 1
+  for (int first = 0; first < parts; first += 32) {
+    const int32_t mine =
+        first + lane < parts ? p.exponents[(first + lane) * p.rows.rows + row] : kAnyExponent;
+    unsigned others = __ballot_sync(kAllLanes, mine != kAnyExponent && mine != largest);
+    while (others != 0) {
+      const int found = __ffs(others) - 1;
+      others &= others - 1;
+      const int32_t exponent = __shfl_sync(kAllLanes, mine, found);
+      if (lane >= kChunks) continue;
+      const int part = first + found;
+      auto* const pair =
+          reinterpret_cast<uint32_t*>(p.act + slab_row(p.rows.rows, part / kSlabParts, row)) +
+          lane * (kChunkColumns / 2) + part % kSlabParts;
+      *pair = scale_pair(*pair, numerics::power_of_two(max(exponent - largest, -126)));
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    finish_activations_kernel(const __grid_constant__ FinishActivationsArgs p) {
+  const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   dependency_wait();
   dependency_release();
   const int64_t n_active = min(max(int64_t{*p.rows.n_active}, int64_t{0}), p.rows.n_experts);
   // Rows of no expert have not been written.
-  if (row >= min(int64_t{p.rows.offsets[n_active]}, p.rows.rows)) return;
-
-  const int slabs = static_cast<int>(n_slabs(p.columns));
-  int8_t* const exponents = p.exponents + row * slabs;
-  int32_t largest = kAnyExponent;
-  for (int slab = lane; slab < slabs; slab += 32)
-    largest = max(largest, int32_t{exponents[slab]});
-  largest = __reduce_max_sync(kAllLanes, largest);
-
-  for (int first = 0; first < slabs && largest != kNotFinite; first += 32) {
-    const int32_t mine = first + lane < slabs ? exponents[first + lane] : kAnyExponent;
-    unsigned others = __ballot_sync(kAllLanes, mine != kAnyExponent && mine != largest);
-    while (others != 0) {
-      const int slab = __ffs(others) - 1;
-      others &= others - 1;
-      const int32_t exponent = __shfl_sync(kAllLanes, mine, slab);
-      const float factor = numerics::power_of_two(max(exponent - largest, -126));
-      if (lane >= kChunks) continue;
-      auto* const chunk =
-          reinterpret_cast<uint4*>(p.act + slab_row(p.rows.rows, first + slab, row)) + lane;
-      const uint4 v = *chunk;
-      *chunk = make_uint4(scale_pair(v.x, factor), scale_pair(v.y, factor), scale_pair(v.z, factor),
-                          scale_pair(v.w, factor));
-    }
+  const bool there = row < min(int64_t{p.rows.offsets[n_active]}, p.rows.rows);
+  int32_t largest = kAnyExponent, least = kNotFinite;
+  const int8_t* exponent = p.exponents + row;
+#pragma unroll 8
+  for (int64_t left = there ? n_parts(p.columns) : 0; left > 0; --left) {
+    const int32_t of = *exponent;
+    largest = max(largest, of);
+    least = min(least, of == kAnyExponent ? int32_t{kNotFinite} : of);
+    exponent += p.rows.rows;
   }
-  // The row's, for the product that follows. All lanes have read.
-  if (lane == 0) exponents[0] = largest == kAnyExponent ? 0 : static_cast<int8_t>(largest);
+  unsigned apart = __ballot_sync(kAllLanes, largest != kNotFinite && least < largest);
+  while (apart != 0) {
+    const int lane = __ffs(apart) - 1;
+    apart &= apart - 1;
+    meet(p, row - static_cast<int>(threadIdx.x) % 32 + lane,
+         __shfl_sync(kAllLanes, largest, lane));
+  }
+  // The row's, for the product that follows.
+  if (there) p.exponents[row] = largest == kAnyExponent ? 0 : static_cast<int8_t>(largest);
 }
 
 }  // namespace
@@ -67,8 +82,8 @@ Status finish_activations_load() {
 
 Status finish_activations(const Device& device, const FinishActivationsArgs& args,
                           const Launch& launch) {
-  const int64_t blocks = (args.rows.rows + kWarps - 1) / kWarps;
-  const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(32 * kWarps)};
+  const int64_t blocks = (args.rows.rows + kThreads - 1) / kThreads;
+  const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads)};
   return launch_kernel(device, launch, grid, finish_activations_kernel, args);
 }
 

@@ -3,6 +3,8 @@
 
 #include "grouped_kernels.h"
 #include "grouped_mma_block.cuh"
+#include "grouped_outputs_gate_up.cuh"
+#include "grouped_outputs_plane.cuh"
 
 namespace memra::cuda {
 namespace {

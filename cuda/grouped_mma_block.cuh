@@ -4,7 +4,7 @@
 // weights and outputs as on sm_90a (grouped_ring.cuh), with activations copied by all threads, a
 // block of 128 columns ahead of the product.
 
-#include "grouped_outputs.cuh"
+#include "grouped_shared.cuh"
 #include "grouped_weights.cuh"
 
 namespace memra::cuda {

@@ -31,6 +31,9 @@ inline constexpr float kToInteger = 0x1.8p23f;
 inline constexpr uint32_t kFromField = 0x4B000800u;
 inline constexpr float kFieldZero = 0x1p23f + 2048.0f;
 
+}  // namespace packed
+
+// The bits of the larger magnitude; of a NaN, if there is one.
 MEMRA_HD uint32_t larger_magnitude(float first, float second) {
 #ifdef __CUDA_ARCH__
   float larger;
@@ -41,7 +44,6 @@ MEMRA_HD uint32_t larger_magnitude(float first, float second) {
   return a > b ? a : b;
 #endif
 }
-}  // namespace packed
 
 MEMRA_HD uint32_t pack_outputs(float first, float second) {
   using namespace packed;

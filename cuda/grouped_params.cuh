@@ -24,18 +24,17 @@ struct ProductParams {
   int32_t run;      // tiles of weight rows that follow one another over the same rows
   const uint16_t* z;
   const float* zs;          // or null: the rows' scales are powers of two,
-  const int8_t* exponents;  // [rows], exponent_stride apart, or kNotFinite for NaN
-  int64_t exponent_stride;
+  const int8_t* exponents;  // [rows], or kNotFinite for NaN
   int64_t rows;     // of z and zs
   int64_t columns;  // of a slab
   int64_t outputs;  // rows of a slab
 };
 
 // Gate and up: the activation's outputs as the rows of the next product (grouped_layout.cuh), each
-// 64 of a row under an exponent of their own.
+// 16 of a row under an exponent of their own.
 struct ActivationOut {
   uint16_t* act;
-  int8_t* exponents;  // [rows, outputs / 64]
+  int8_t* exponents;  // [n_parts(outputs), rows]
   numerics::Activation activation;
   numerics::ActivationParams params;
 };

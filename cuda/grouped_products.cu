@@ -73,7 +73,6 @@ ProductParams product_params(const ExpertRows& rows, const TilePlan& tiles, cons
   params.z = x.z;
   params.zs = x.zs;
   params.exponents = x.exponents;
-  params.exponent_stride = n_slabs(x.columns);
   params.rows = rows.rows;
   params.columns = x.columns;
   params.outputs = outputs;

@@ -55,7 +55,7 @@ Status plan_tiles(const Device& device, const ExpertRows& rows, const TilePlans&
 // Lets the products over them run once more.
 Status rewind_tiles(const Device& device, const TilePlans& plans, const Launch& launch);
 
-// Gate, up and the activation, in f16 and one exponent for each 64 of a row;
+// Gate, up and the activation, in f16 and one exponent for each 16 of a row;
 // finish_activations() brings a row under one.
 struct GateUpProductArgs {
   ExpertRows rows;
@@ -67,7 +67,7 @@ struct GateUpProductArgs {
   memra_activation activation;
   float limit, alpha;
   uint16_t* act;      // as z of `outputs` columns
-  int8_t* exponents;  // [rows, outputs / 64]
+  int8_t* exponents;  // [n_parts(outputs), rows]
 };
 Status gate_up_product(const Device& device, const GateUpProductArgs& args, const Launch& launch);
 const char* gate_up_product_name(const Device& device, memra_format gate, memra_format up);

@@ -47,9 +47,9 @@ struct GroupedShared {
   static constexpr int kZBlockBytes = 2 * kSlabBytes;
   static constexpr int kSetBytes = kSetRows / WeightStrip::kRows * WeightStrip::kBytes;
   static constexpr int kBlockBytes = 2 * kSetBytes;
-  // Outputs of a warpgroup on their way out, 32 rows at a time.
-  static constexpr int kStageRows = 32;
-  static constexpr int kStageBytes = kStaged ? kStageRows * 64 * 4 : 0;
+  // Outputs of a warpgroup on their way out, so many rows at a time.
+  static constexpr int kStageRows = kColumns < 64 ? kColumns : 64;
+  static constexpr int kStageBytes = kStaged ? kStageRows * static_cast<int>(kSlabRowBytes) : 0;
 
   static constexpr int kZ = 0;
   static constexpr int kWeights = kZ + kZBlocks * kZBlockBytes;

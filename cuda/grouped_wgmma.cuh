@@ -4,7 +4,8 @@
 // architectures they are empty, and their launch bounds say so (grouped_products.cu).
 
 #include "grouped_kernels.h"
-#include "grouped_outputs.cuh"
+#include "grouped_outputs_gate_up.cuh"
+#include "grouped_outputs_plane.cuh"
 #include "grouped_ring.cuh"
 
 namespace memra::cuda {

@@ -22,7 +22,7 @@ struct GroupedWorkspace {
   uint64_t packed = 0;            // u32 [n_pairs, hidden / 2]
   uint64_t zs = 0;                // f32 [n_pairs], of z
   uint64_t act = 0;               // f16 [n_pairs, intermediate]
-  uint64_t exponents = 0;         // int8 [n_pairs, intermediate / 64]
+  uint64_t exponents = 0;         // int8 [intermediate / 16, n_pairs]
   uint64_t bytes = 0;
 
   GroupedWorkspace(const GroupedShape& shape, int64_t tokens) {
@@ -37,7 +37,7 @@ struct GroupedWorkspace {
     inverse = take(4 * n);
     tiles = take(tile_plans_bytes(pairs, experts));
     zs = take(4 * n);
-    exponents = take(n * (intermediate / 64));
+    exponents = take(n * (intermediate / 16));
     act = take(2 * n * intermediate);
     order = z = packed = bytes;
     route = order + round_up(4 * n);

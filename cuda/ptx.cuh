@@ -70,16 +70,36 @@ __device__ __forceinline__ uint32_t f16_pair(float low, float high) {
   return pair;
 }
 
-// 2^x and 1 / x, to an ulp or two.
+// 2^x and 1 / x, to an ulp or two; what is below the normal floats is 0.
 __device__ __forceinline__ float exp2_approximate(float x) {
   float y;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 __device__ __forceinline__ float reciprocal_approximate(float x) {
   float y;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+// In one instruction each, where a comparison and a choice would be two.
+__device__ __forceinline__ float min_or_nan(float a, float b) {
+  float least;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(a), "f"(b));
+  return least;
+}
+__device__ __forceinline__ float max_or_nan(float a, float b) {
+  float most;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
+  return most;
+}
+
+// The upper halves of two words, b's above a's; and the larger of each half.
+__device__ __forceinline__ uint32_t upper_halves(uint32_t a, uint32_t b) {
+  return byte_permute(a, b, 0x7632);
+}
+__device__ __forceinline__ uint32_t max_u16x2(uint32_t a, uint32_t b) {
+  return __vmaxu2(a, b);
 }
 
 // D = A * B + C on integer tensor cores, 16 rows by 8 columns by 32, all signed bytes.

@@ -95,7 +95,7 @@ std::vector<uint8_t> Layer::run(int multiprocessors, bool staged) {
       EXPECT_EQ(cuda::grouped_layer(on, layer, {}), MEMRA_OK) << name_;
       if (stage == MEMRA_GROUPED_GATE_UP) {
         forget(places.act, 2 * n_pairs * layer.shape.intermediate_size);
-        forget(places.exponents, n_pairs * (layer.shape.intermediate_size / 64));
+        forget(places.exponents, n_pairs * (layer.shape.intermediate_size / 16));
       } else if (stage == MEMRA_GROUPED_DOWN) {
         forget(places.packed, 2 * n_pairs * layer.shape.hidden_size);
       } else {

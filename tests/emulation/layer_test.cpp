@@ -113,7 +113,7 @@ TEST(EmulatedLayer, WarpMatrixInstructions) {
   random_layers(false, 52, 20);
 }
 
-// Parts of 64 columns of a row of activations get exponents of their own, which must meet again.
+// Parts of a row of activations get exponents of their own, which must meet again.
 TEST(EmulatedLayer, ExponentsFarApart) {
   constexpr int64_t kIntermediates[] = {320, 640, 2112, 2240};
   constexpr uint8_t kCodes[] = {0, 0x01, 0x7E, 0x38, 0x08};

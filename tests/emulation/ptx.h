@@ -2,6 +2,7 @@
 // there.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -64,6 +65,19 @@ inline float exp2_approximate(float x) {
 }
 inline float reciprocal_approximate(float x) {
   return 1.0f / x;
+}
+
+inline float min_or_nan(float a, float b) {
+  return std::isnan(a) || std::isnan(b) ? NAN : std::fmin(a, b);
+}
+inline float max_or_nan(float a, float b) {
+  return std::isnan(a) || std::isnan(b) ? NAN : std::fmax(a, b);
+}
+inline uint32_t upper_halves(uint32_t a, uint32_t b) {
+  return byte_permute(a, b, 0x7632);
+}
+inline uint32_t max_u16x2(uint32_t a, uint32_t b) {
+  return std::max(a & 0xFFFFu, b & 0xFFFFu) | std::max(a >> 16, b >> 16) << 16;
 }
 
 inline uint32_t f16_pair_of_e4m3(uint16_t bytes) {

@@ -1,0 +1,112 @@
+#pragma once
+
+// Outputs of one plane.
+
+#include "grouped_outputs.cuh"
+#include "grouped_pairs.cuh"
+
+namespace memra::cuda {
+
+// Two neighbouring outputs of a row, at their place.
+struct PlainSink {
+  static constexpr int kOutputBytes = 4;
+  OutputRow first, second;
+
+  __device__ __forceinline__ PlainSink(const TileEntry& entry, int set, int64_t output, bool there)
+      : first(entry, set, output, there), second(entry, set, output + 1, there) {}
+  __device__ __forceinline__ void store(bool wanted, uint8_t* to, float a, float b) const {
+    store_global_if(wanted, to, numerics::canon(first(a)), numerics::canon(second(b)));
+  }
+};
+// Before scale and bias, which belong to the sum over slots.
+struct PackedSink {
+  static constexpr int kOutputBytes = 2;
+
+  __device__ __forceinline__ PackedSink(const TileEntry& /*entry*/, int /*set*/, int64_t /*output*/,
+                                        bool /*there*/) {}
+  __device__ __forceinline__ void store(bool wanted, uint8_t* to, float a, float b) const {
+    store_global_if(wanted, to, pack_outputs(a, b));
+  }
+};
+
+template <class Shared>
+struct PlaneTile {
+  const ProductParams& params;
+  PlaneOut out;
+
+  template <int kColumns, class Consumer>
+  __device__ __forceinline__ void run(Consumer& consumer, const SharedView& shared) const {
+    const TileEntry& entry = consumer.tile(shared);
+    const RowScales<Shared> scales(params, entry);
+    float sums[2][kColumns / 2];
+    consumer.template multiply<kColumns>(shared, entry, sums);
+    const TilePlace tile(entry);
+    warpgroup_sync();
+    scales.store(params, shared);
+    warpgroup_sync();
+    if (out.packed != nullptr) {
+      store<PackedSink>(out.packed, shared, tile, entry, sums);
+    } else {
+      store<PlainSink>(out.plain, shared, tile, entry, sums);
+    }
+  }
+
+ private:
+  template <class Sink, int kSums>
+  __device__ __forceinline__ void store(void* outputs, const SharedView& shared,
+                                        const TilePlace& tile, const TileEntry& entry,
+                                        const float (&sums)[2][kSums]) const {
+    const int lane = thread_index_here() & 31, g = lane >> 2, t = lane & 3;
+    const int64_t output =
+        tile.output + warp_row<false>(thread_index_here() >> 5, kSetRows) + AdjacentRows::row(g);
+    const bool there[2] = {output < params.outputs, output + kSetRows < params.outputs};
+    const Sink sinks[2] = {Sink(entry, 0, output, there[0] && tile.live),
+                           Sink(entry, 1, output + kSetRows, there[1] && tile.live)};
+    const auto row_bytes = static_cast<uint32_t>(params.outputs) * Sink::kOutputBytes;
+    uint8_t* const first_row = static_cast<uint8_t*>(outputs) +
+                               static_cast<uint64_t>(tile.row + 2 * t) * row_bytes +
+                               output * Sink::kOutputBytes;
+    const int rows = tile.count - 2 * t;
+    if (!tile.live) {
+      store_zeroes<Sink>(first_row, row_bytes, rows, there);
+      return;
+    }
+#pragma unroll
+    for (int j = 0; j < kSums / 4; ++j) {
+      const float2 scales =
+          load_shared_f32x2(RowScales<Shared>::address(shared) + 4 * (8 * j + 2 * t));
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float scale = e == 0 ? scales.x : scales.y;
+        uint8_t* const to = first_row + static_cast<uint64_t>(row_bytes) * (8 * j + e);
+#pragma unroll
+        for (int set = 0; set < 2; ++set) {
+          const float a = __fmul_rn(sums[set][4 * j + e], scale);
+          const float b = __fmul_rn(sums[set][4 * j + 2 + e], scale);
+          sinks[set].store(8 * j + e < rows && there[set], to + set * kSetRows * Sink::kOutputBytes,
+                           a, b);
+        }
+      }
+    }
+  }
+
+  template <class Sink>
+  static __device__ __forceinline__ void store_zeroes(uint8_t* to, uint32_t row_bytes, int rows,
+                                                      const bool (&there)[2]) {
+#pragma unroll 1
+    for (int row = 0; row < rows; row += row % 2 == 0 ? 1 : 7) {
+      uint8_t* const at = to + static_cast<uint64_t>(row_bytes) * row;
+#pragma unroll
+      for (int set = 0; set < 2; ++set)
+        if (there[set]) store_zero(at + set * kSetRows * Sink::kOutputBytes, Sink::kOutputBytes);
+    }
+  }
+  // Two outputs.
+  static __device__ __forceinline__ void store_zero(uint8_t* to, int output_bytes) {
+#pragma unroll
+    for (int i = 0; i < 2 * output_bytes; i += 4)
+      *reinterpret_cast<uint32_t*>(to + i) = 0;
+  }
+};
+
+}  // namespace memra::cuda
