@@ -43,6 +43,7 @@ struct SumSlotsArgs {
   int64_t tokens = 0, top_k = 0;
   int64_t columns = 0;
   const int32_t* inverse = nullptr;   // [tokens * top_k] of memra_moe_route
+  const int8_t* exponents = nullptr;  // of rows of activations, by place (grouped_activation.cuh)
   const int32_t* topk_ids = nullptr;  // as are these
   const float* topk_weights = nullptr;
   int64_t local_expert_offset = 0;

@@ -1,5 +1,5 @@
-// One exponent for each row of activations whose parts have their own: a thread to a row, and a warp
-// to those whose parts have not met.
+// One exponent for each row of activations whose parts have their own: a thread to a row, and a
+// warp to those whose parts have not met.
 
 #include <algorithm>
 
@@ -67,8 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   while (apart != 0) {
     const int lane = __ffs(apart) - 1;
     apart &= apart - 1;
-    meet(p, row - static_cast<int>(threadIdx.x) % 32 + lane,
-         __shfl_sync(kAllLanes, largest, lane));
+    meet(p, row - static_cast<int>(threadIdx.x) % 32 + lane, __shfl_sync(kAllLanes, largest, lane));
   }
   // The row's, for the product that follows.
   if (there) p.exponents[row] = largest == kAnyExponent ? 0 : static_cast<int8_t>(largest);

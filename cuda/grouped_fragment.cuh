@@ -137,27 +137,24 @@ MEMRA_HD constexpr uint32_t scale_byte(int t, int h, bool half) {
   return static_cast<uint32_t>(half ? t : 2 * (t & 1) + h);
 }
 
-// Eight codes of a word as four f16 pairs, in the order of k: steps[s][i] holds positions 2 * t + 8
-// * i and the next of step s, times `scale`.
+// Four of a word's eight codes as two f16 pairs, times `scale`: step kStep, of which pair i holds
+// positions 2 * t + 8 * i and the next, in the order of k.
 //
-// Seven of the fifteen instructions run on the ALU, which is the busier pipe: left shifts are
-// multiplications. The three bits of a magnitude fall into the lowest two of an f16's exponent and
-// the highest of its mantissa, which is w * 2^-14 for every code, subnormals included.
-struct DecodedWord {
-  uint32_t steps[2][2];
+// Left shifts are multiplications, because the ALU is the busier pipe. The three bits of a
+// magnitude fall into the lowest two of an f16's exponent and the highest of its mantissa, which is
+// w * 2^-14 for every code, subnormals included.
+struct DecodedStep {
+  uint32_t pairs[2];
 };
 
-__device__ __forceinline__ DecodedWord decode_word(uint32_t word, uint32_t scale) {
+template <int kStep>
+__device__ __forceinline__ DecodedStep decode_step(uint32_t word, uint32_t scale) {
   constexpr uint32_t kSigns = 0x80808080u, kCode = 0x8E008E00u;
-  const uint32_t high = select_bits(kSigns, word, word >> 3);
-  const uint32_t low =
-      select_bits(kSigns, shift_left_by_multiply(word, 16), shift_left_by_multiply(word, 2));
-  DecodedWord decoded;
-  decoded.steps[0][0] = multiply_f16x2(shift_left_by_multiply(low, 256) & kCode, scale);
-  decoded.steps[0][1] = multiply_f16x2(low & kCode, scale);
-  decoded.steps[1][0] = multiply_f16x2(shift_left_by_multiply(high, 256) & kCode, scale);
-  decoded.steps[1][1] = multiply_f16x2(high & kCode, scale);
-  return decoded;
+  const uint32_t codes = kStep == 0 ? select_bits(kSigns, shift_left_by_multiply(word, 16),
+                                                  shift_left_by_multiply(word, 2))
+                                    : select_bits(kSigns, word, word >> 3);
+  return {{multiply_f16x2(shift_left_by_multiply(codes, 256) & kCode, scale),
+           multiply_f16x2(codes & kCode, scale)}};
 }
 
 // Which bytes of a lane's scale word hold for the two slabs of a block, as a byte permute takes

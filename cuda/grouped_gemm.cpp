@@ -13,7 +13,7 @@ Status grouped_gemm(const Device& device, const memra_moe_grouped_gemm_args& arg
   TilePlans plans = tile_plans(device, product.rows, true, args.workspace);
   plans.gate_up = plans.plane;
   product.tiles = plans.plane;
-  product.x = {static_cast<const uint16_t*>(args.z), args.zs, nullptr, args.columns};
+  product.x = {static_cast<const uint16_t*>(args.z), args.zs, args.columns};
   product.plane = {args.ptrs + first, args.scales != nullptr ? args.scales + first : nullptr,
                    args.bias != nullptr ? args.bias + first : nullptr};
   product.format = args.format;

@@ -105,7 +105,7 @@ class Layer {
     GateUpProductArgs product{};
     product.rows = experts();
     product.tiles = tiles().gate_up;
-    product.x = {at<uint16_t>(places_.z), at<float>(places_.zs), nullptr, shape_.hidden_size};
+    product.x = {at<uint16_t>(places_.z), at<float>(places_.zs), shape_.hidden_size};
     product.gate = plane(0);
     product.up = plane(1);
     product.gate_format = shape_.gate_format;
@@ -126,14 +126,13 @@ class Layer {
                               launch_);
   }
 
-  // Scale and bias belong to the sum over slots.
+  // Scales and bias belong to the sum over slots.
   Status down() const {
     PlaneProductArgs product{};
     product.rows = experts();
     product.tiles = tiles().plane;
     product.turn = 1;
-    product.x = {at<uint16_t>(places_.act), nullptr, at<int8_t>(places_.exponents),
-                 shape_.intermediate_size};
+    product.x = {at<uint16_t>(places_.act), nullptr, shape_.intermediate_size};
     product.plane.slabs = plane(2).slabs;
     product.format = shape_.down_format;
     product.outputs = shape_.hidden_size;
@@ -147,6 +146,7 @@ class Layer {
     sum_args.top_k = shape_.top_k;
     sum_args.columns = shape_.hidden_size;
     sum_args.inverse = at<int32_t>(places_.inverse);
+    sum_args.exponents = at<int8_t>(places_.exponents);
     sum_args.topk_ids = args_.topk_ids;
     sum_args.topk_weights = args_.topk_weights;
     sum_args.local_expert_offset = shape_.local_expert_offset;

@@ -12,6 +12,8 @@ namespace memra::cuda {
 template <class Shared, class Fragments, class Rows, bool kFused>
 class MmaConsumer {
  public:
+  static constexpr bool kExact = false;  // all tiles have one width
+
   __device__ __forceinline__ explicit MmaConsumer(const ProductParams& params) : params_(params) {}
 
   __device__ __forceinline__ auto tile(const SharedView& shared) const -> const TileEntry& {
@@ -34,9 +36,7 @@ class MmaConsumer {
     int copied = 0;
     const auto copy = [&] {
       if (copied < slabs) {
-        copy_weights<Shared, Fragments, kGroupedConsumers, 0>(
-            shared.address + Shared::kWeights + place(copied), tile, params_.columns, copied / 2,
-            thread_index_here());
+        copy_block(shared.address + Shared::kWeights + place(copied), tile, copied / 2);
         copy_rows(shared, tile, copied);
         if (copied + 1 < slabs) copy_rows(shared, tile, copied + 1);
         copied += 2;
@@ -68,6 +68,14 @@ class MmaConsumer {
   }
 
  private:
+  __device__ __forceinline__ void copy_block(uint32_t to, const TileEntry& tile, int block) const {
+    using Strips = StripCopies<Shared, Fragments, kGroupedConsumers, 0>;
+    if (Strips::possible(tile) && (block + 1) * kBlockColumns <= params_.columns) {
+      Strips(tile, params_.columns, block).copy(to);
+    } else {
+      copy_weights<Shared, Fragments, kGroupedConsumers, 0>(to, tile, params_.columns, block);
+    }
+  }
   static __device__ __forceinline__ uint32_t slab_address(const SharedView& shared, int slab) {
     return shared.address + Shared::kZ + (slab & 3) * Shared::kSlabBytes;
   }
@@ -95,8 +103,10 @@ class MmaConsumer {
     const uint32_t chunk = static_cast<uint32_t>(4 * (kWord & 1) + (lane >> 3)) ^ swizzle;
     uint32_t a[2][2][4];  // set, step
 #pragma unroll
-    for (int set = 0; set < 2; ++set)
-      weights.fragments<kWord>(set, a[set]);
+    for (int set = 0; set < 2; ++set) {
+      weights.fragment<2 * kWord>(set, a[set][0]);
+      weights.fragment<2 * kWord + 1>(set, a[set][1]);
+    }
 #pragma unroll
     for (int j = 0; j < kColumns / kTileUnit; ++j) {
       if (j >= tile.units) break;

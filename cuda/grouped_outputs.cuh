@@ -13,30 +13,21 @@ namespace memra::cuda {
 template <class Shared>
 class RowScales {
  public:
-  __device__ __forceinline__ RowScales(const ProductParams& params, const TileEntry& tile) {
+  __device__ __forceinline__ void ask(const ProductParams& params, const TileEntry& tile) {
     const int i = thread_index_here() & 127;
-    if (i >= tile.count) {
-      read_ = 0;
-    } else if (params.zs != nullptr) {
-      read_ = numerics::float_bits(params.zs[tile.row + i]);
-    } else {
-      read_ = static_cast<uint32_t>(params.exponents[tile.row + i]);
-    }
+    read_ = i < tile.count && params.zs != nullptr ? params.zs[tile.row + i] : 0.0f;
   }
   // All of the warpgroup's threads; the next sync shows them to each other.
-  __device__ __forceinline__ void store(const ProductParams& params,
-                                        const SharedView& shared) const {
+  __device__ __forceinline__ void store(const SharedView& shared) const {
     const int i = thread_index_here() & 127;
-    const float scale =
-        params.zs != nullptr ? numerics::bits_float(read_) : row_scale(static_cast<int32_t>(read_));
-    if (i < Shared::kColumns) store_shared(address(shared) + 4 * i, __fmul_rn(scale, kWeightUnit));
+    if (i < Shared::kColumns) store_shared(address(shared) + 4 * i, __fmul_rn(read_, kWeightUnit));
   }
   static __device__ __forceinline__ uint32_t address(const SharedView& shared) {
     return shared.address + Shared::kRowScales + warpgroup() * Shared::kColumns * 4;
   }
 
  private:
-  uint32_t read_;  // as it is in memory: what would be made of it now would wait for it now
+  float read_;  // as it is in memory: what would be made of it now would wait for it now
 };
 
 // Scale and bias of one weight row. No bias is the zero whose addition changes nothing.

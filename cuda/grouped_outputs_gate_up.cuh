@@ -1,7 +1,7 @@
 #pragma once
 
-// Outputs of gate and up: the activation, as rows of the next product. Of experts that have weights,
-// for routing gives others no rows.
+// Outputs of gate and up: the activation, as rows of the next product. Of experts that have
+// weights, for routing gives others no rows.
 
 #include "grouped_outputs.cuh"
 #include "grouped_pairs.cuh"
@@ -16,11 +16,12 @@ struct GateUpTile {
   template <int kColumns, class Consumer>
   __device__ __forceinline__ void run(Consumer& consumer, const SharedView& shared) const {
     const TileEntry& entry = consumer.tile(shared);
-    const RowScales<Shared> scales(params, entry);
+    RowScales<Shared> scales;
+    scales.ask(params, entry);
     float sums[2][kColumns / 2];
     consumer.template multiply<kColumns>(shared, entry, sums);
     const TilePlace tile(entry);
-    scales.store(params, shared);
+    scales.store(shared);
     // Of a half tile the second warpgroup has nothing.
     if (warpgroup() * 64 >= tile.outputs) return;
     const int64_t output = tile.output + warp_row<true>(thread_index_here() >> 5, tile.outputs) +
@@ -144,8 +145,8 @@ struct GateUpTile {
       uint32_t pairs[4];
 #pragma unroll
       for (int quarter = 0; quarter < 4; ++quarter)
-        pairs[quarter] = load_shared(stage(shared) + pair_offset(first, chunk, quarter) +
-                                     row * (kChunks * 16));
+        pairs[quarter] =
+            load_shared(stage(shared) + pair_offset(first, chunk, quarter) + row * (kChunks * 16));
       *reinterpret_cast<uint4*>(to + row * kSlabColumns) =
           make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
     }

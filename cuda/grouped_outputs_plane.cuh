@@ -10,6 +10,7 @@ namespace memra::cuda {
 // Two neighbouring outputs of a row, at their place.
 struct PlainSink {
   static constexpr int kOutputBytes = 4;
+  static constexpr bool kScaled = true;
   OutputRow first, second;
 
   __device__ __forceinline__ PlainSink(const TileEntry& entry, int set, int64_t output, bool there)
@@ -17,15 +18,22 @@ struct PlainSink {
   __device__ __forceinline__ void store(bool wanted, uint8_t* to, float a, float b) const {
     store_global_if(wanted, to, numerics::canon(first(a)), numerics::canon(second(b)));
   }
+  static __device__ __forceinline__ void store_zeroes(bool wanted, uint8_t* to) {
+    store_global_if(wanted, to, 0.0f, 0.0f);
+  }
 };
-// Before scale and bias, which belong to the sum over slots.
+// Before the scales of the row and of the expert, and the bias, which belong to the sum over slots.
 struct PackedSink {
   static constexpr int kOutputBytes = 2;
+  static constexpr bool kScaled = false;
 
   __device__ __forceinline__ PackedSink(const TileEntry& /*entry*/, int /*set*/, int64_t /*output*/,
                                         bool /*there*/) {}
   __device__ __forceinline__ void store(bool wanted, uint8_t* to, float a, float b) const {
     store_global_if(wanted, to, pack_outputs(a, b));
+  }
+  static __device__ __forceinline__ void store_zeroes(bool wanted, uint8_t* to) {
+    store_global_if(wanted, to, pack_outputs(0.0f, 0.0f));
   }
 };
 
@@ -37,22 +45,26 @@ struct PlaneTile {
   template <int kColumns, class Consumer>
   __device__ __forceinline__ void run(Consumer& consumer, const SharedView& shared) const {
     const TileEntry& entry = consumer.tile(shared);
-    const RowScales<Shared> scales(params, entry);
+    // Where two blocks share an SM there is no register to ask for them early.
+    RowScales<Shared> scales;
+    if constexpr (Shared::kResident == 1) scales.ask(params, entry);
     float sums[2][kColumns / 2];
     consumer.template multiply<kColumns>(shared, entry, sums);
     const TilePlace tile(entry);
-    warpgroup_sync();
-    scales.store(params, shared);
-    warpgroup_sync();
     if (out.packed != nullptr) {
-      store<PackedSink>(out.packed, shared, tile, entry, sums);
-    } else {
-      store<PlainSink>(out.plain, shared, tile, entry, sums);
+      store<PackedSink, Consumer::kExact>(out.packed, shared, tile, entry, sums);
+      return;
     }
+    if constexpr (Shared::kResident != 1) scales.ask(params, entry);
+    warpgroup_sync();
+    scales.store(shared);
+    warpgroup_sync();
+    store<PlainSink, Consumer::kExact>(out.plain, shared, tile, entry, sums);
   }
 
  private:
-  template <class Sink, int kSums>
+  // kExact: all eights of rows have some.
+  template <class Sink, bool kExact, int kSums>
   __device__ __forceinline__ void store(void* outputs, const SharedView& shared,
                                         const TilePlace& tile, const TileEntry& entry,
                                         const float (&sums)[2][kSums]) const {
@@ -73,18 +85,21 @@ struct PlaneTile {
     }
 #pragma unroll
     for (int j = 0; j < kSums / 4; ++j) {
-      const float2 scales =
-          load_shared_f32x2(RowScales<Shared>::address(shared) + 4 * (8 * j + 2 * t));
+      float2 scales;
+      if constexpr (Sink::kScaled)
+        scales = load_shared_f32x2(RowScales<Shared>::address(shared) + 4 * (8 * j + 2 * t));
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float scale = e == 0 ? scales.x : scales.y;
         uint8_t* const to = first_row + static_cast<uint64_t>(row_bytes) * (8 * j + e);
+        const bool wanted = (kExact && j + 1 < kSums / 4) || 8 * j + e < rows;
 #pragma unroll
         for (int set = 0; set < 2; ++set) {
-          const float a = __fmul_rn(sums[set][4 * j + e], scale);
-          const float b = __fmul_rn(sums[set][4 * j + 2 + e], scale);
-          sinks[set].store(8 * j + e < rows && there[set], to + set * kSetRows * Sink::kOutputBytes,
-                           a, b);
+          float a = sums[set][4 * j + e], b = sums[set][4 * j + 2 + e];
+          if constexpr (Sink::kScaled) {
+            a = __fmul_rn(a, e == 0 ? scales.x : scales.y);
+            b = __fmul_rn(b, e == 0 ? scales.x : scales.y);
+          }
+          sinks[set].store(wanted && there[set], to + set * kSetRows * Sink::kOutputBytes, a, b);
         }
       }
     }
@@ -98,14 +113,8 @@ struct PlaneTile {
       uint8_t* const at = to + static_cast<uint64_t>(row_bytes) * row;
 #pragma unroll
       for (int set = 0; set < 2; ++set)
-        if (there[set]) store_zero(at + set * kSetRows * Sink::kOutputBytes, Sink::kOutputBytes);
+        Sink::store_zeroes(there[set], at + set * kSetRows * Sink::kOutputBytes);
     }
-  }
-  // Two outputs.
-  static __device__ __forceinline__ void store_zero(uint8_t* to, int output_bytes) {
-#pragma unroll
-    for (int i = 0; i < 2 * output_bytes; i += 4)
-      *reinterpret_cast<uint32_t*>(to + i) = 0;
   }
 };
 

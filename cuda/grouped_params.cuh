@@ -23,8 +23,7 @@ struct ProductParams {
   int32_t counter;  // of TileList::next
   int32_t run;      // tiles of weight rows that follow one another over the same rows
   const uint16_t* z;
-  const float* zs;          // or null: the rows' scales are powers of two,
-  const int8_t* exponents;  // [rows], or kNotFinite for NaN
+  const float* zs;  // or null where outputs are wanted without the rows' scales
   int64_t rows;     // of z and zs
   int64_t columns;  // of a slab
   int64_t outputs;  // rows of a slab

@@ -72,7 +72,6 @@ ProductParams product_params(const ExpertRows& rows, const TilePlan& tiles, cons
   params.list = tiles.list;
   params.z = x.z;
   params.zs = x.zs;
-  params.exponents = x.exponents;
   params.rows = rows.rows;
   params.columns = x.columns;
   params.outputs = outputs;

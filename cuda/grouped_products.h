@@ -32,8 +32,7 @@ struct PlaneTables {
 
 struct Activations {
   const uint16_t* z;
-  const float* zs;  // or null, for those of finish_activations() with these exponents
-  const int8_t* exponents;
+  const float* zs;  // or null where outputs are wanted without the rows' scales
   int64_t columns;
 };
 

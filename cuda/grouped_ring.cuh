@@ -5,6 +5,8 @@
 // runs for every 8 rows, and bulk copies begin every 45 clocks at best: two warps copy them
 // instead. Both go by blocks of 128 columns.
 
+#include <type_traits>
+
 #include "grouped_weights.cuh"
 #include "wgmma.cuh"
 
@@ -20,6 +22,25 @@ struct RingPlace {
   __device__ __forceinline__ void advance() {
     if (++place == kPlaces) place = 0, parity ^= 1;
   }
+};
+
+// In one register, for what is asked once a tile.
+template <int kPlaces>
+class QueuePlace {
+ public:
+  __device__ __forceinline__ explicit QueuePlace(uint32_t first_parity)
+      : word_(first_parity * kParity) {}
+  __device__ __forceinline__ int place() const { return static_cast<int>(word_ % kParity); }
+  __device__ __forceinline__ uint32_t parity() const { return word_ / kParity; }
+  __device__ __forceinline__ void advance() {
+    ++word_;
+    if (place() == kPlaces) word_ = (parity() ^ 1) * kParity;
+  }
+
+ private:
+  static constexpr uint32_t kParity = 256;
+  static_assert(kPlaces < kParity);
+  uint32_t word_;
 };
 
 // Copies of 16 bytes need two warps, those of 4 bytes all three that there are.
@@ -58,12 +79,12 @@ __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
 template <class Shared, class Fragments, bool kFused>
 __device__ __forceinline__ void produce(const ProductParams& params, const SharedView& shared) {
   TileSource<Fragments, kFused> source(params);
-  RingPlace<Shared::kTileQueue> queue(1);
+  QueuePlace<Shared::kTileQueue> queue(1);
   RingPlace<Shared::kZBlocks> ring(1);
   const auto publish = [&] {
-    const uint32_t barrier = Shared::entry_barrier(shared.address, queue.place);
-    barrier_wait(barrier + kEmptied, queue.parity);
-    const TileRows rows = source.take(&entries<Shared>(shared)[queue.place]);
+    const uint32_t barrier = Shared::entry_barrier(shared.address, queue.place());
+    barrier_wait(barrier + kEmptied, queue.parity());
+    const TileRows rows = source.take(&entries<Shared>(shared)[queue.place()]);
     barrier_arrive(barrier);
     queue.advance();
     return rows;
@@ -104,28 +125,42 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
 template <class Shared, class Fragments>
 __device__ __forceinline__ void produce_weights(const ProductParams& params,
                                                 const SharedView& shared) {
-  RingPlace<Shared::kTileQueue> queue(0);
+  QueuePlace<Shared::kTileQueue> queue(0);
   RingPlace<Shared::kBlocks> ring(1);
+  constexpr int kThreads = kWeightThreads<Fragments>;
   const int blocks = blocks_of(params.columns);
-  const int thread = thread_index_here() - kFirstWeightThread;
 #pragma unroll 1
   for (;;) {
-    const uint32_t entry_barrier = Shared::entry_barrier(shared.address, queue.place);
-    barrier_wait(entry_barrier, queue.parity);
-    const TileEntry& entry = entries<Shared>(shared)[queue.place];
+    const uint32_t entry_barrier = Shared::entry_barrier(shared.address, queue.place());
+    barrier_wait(entry_barrier, queue.parity());
+    const TileEntry& entry = entries<Shared>(shared)[queue.place()];
     if (entry.units == 0) break;
-#pragma unroll 1
-    for (int block = 0; block < blocks; ++block) {
+    const auto copy_block = [&](const auto& copy) {
       const uint32_t barrier = Shared::weights_barrier(shared.address, ring.place);
       barrier_wait(barrier + kEmptied, ring.parity);
-      copy_weights<Shared, Fragments, kWeightThreads<Fragments>, kFirstWeightThread>(
-          shared.address + Shared::kWeights + ring.place * Shared::kBlockBytes, entry,
-          params.columns, block, thread);
+      copy(shared.address + Shared::kWeights + ring.place * Shared::kBlockBytes);
       barrier_arrive_behind_copies(barrier);
       ring.advance();
+    };
+    int block = 0;
+    using Strips = StripCopies<Shared, Fragments, kThreads, kFirstWeightThread>;
+    if (Strips::possible(entry)) {
+      Strips strips(entry, params.columns, 0);
+#pragma unroll 1
+      for (; block < params.columns / kBlockColumns; ++block)
+        copy_block([&](uint32_t to) {
+          if constexpr (Shared::kResident == 1) strips = Strips(entry, params.columns, block);
+          strips.copy(to);
+        });
     }
+#pragma unroll 1
+    for (; block < blocks; ++block)
+      copy_block([&](uint32_t to) {
+        copy_weights<Shared, Fragments, kThreads, kFirstWeightThread>(to, entry, params.columns,
+                                                                      block);
+      });
     __syncwarp();
-    if ((thread_index_here() & 31) == 0) barrier_arrive(entry_barrier + kEmptied);
+    barrier_arrive_if((thread_index_here() & 31) == 0, entry_barrier + kEmptied);
     queue.advance();
   }
   copy_async_commit();
@@ -138,19 +173,22 @@ __device__ __forceinline__ void produce_weights(const ProductParams& params,
 template <class Shared, class Fragments, class Rows, bool kFused>
 class Consumer {
  public:
+  static constexpr bool kExact = true;  // tiles are as wide as their rows want
+
   __device__ __forceinline__ explicit Consumer(const ProductParams& params)
       : params_(params), weights_(0), ring_(0), queue_(0) {}
 
   // Waits for the next tile.
   __device__ __forceinline__ auto tile(const SharedView& shared) const -> const TileEntry& {
-    barrier_wait(Shared::entry_barrier(shared.address, queue_.place), queue_.parity);
-    return entries<Shared>(shared)[queue_.place];
+    barrier_wait(Shared::entry_barrier(shared.address, queue_.place()), queue_.parity());
+    return entries<Shared>(shared)[queue_.place()];
   }
   // Done with it.
   __device__ __forceinline__ void finish(const SharedView& shared) {
     __syncwarp();
-    if ((thread_index_here() & 31) == 0)
-      barrier_arrive(Shared::entry_barrier(shared.address, queue_.place) + kEmptied);
+    // The address is worked out here and not kept meanwhile.
+    barrier_arrive_if((thread_index_here() & 31) == 0,
+                      Shared::entry_barrier(shared.address, value_here(queue_.place())) + kEmptied);
     queue_.advance();
   }
 
@@ -182,32 +220,49 @@ class Consumer {
       }
     };
     const bool frees = (tile.flags & kTileFrees) != 0;
+    const uint32_t phase = (static_cast<uint32_t>(tile.row) & 7) * kSlabRowBytes;
     const RingPlace<Shared::kZBlocks> first = ring_;
     uint32_t before = 0;  // the barrier of the block before, once there is one to be freed
-    const uint32_t phase = (static_cast<uint32_t>(tile.row) & 7) * kSlabRowBytes;
-    // Of a word, set and step. A word is decoded while the one before is multiplied.
+    // Of a word, step and set. A word is decoded while the one before is multiplied.
     uint32_t a[2][2][2][4];
+    uint64_t b = 0;
+    const auto decode = [&]<int kWord>(Word<kWord>) {
+#pragma unroll
+      for (int set = 0; set < 2; ++set) {
+        weights.template fragment<2 * kWord>(set, a[kWord % 2][0][set]);
+        weights.template fragment<2 * kWord + 1>(set, a[kWord % 2][1][set]);
+      }
+    };
+    // Starts the products of a word, and waits for those of the one before.
+    const auto multiply = [&]<int kWord>(Word<kWord>) {
+      constexpr uint32_t kStepUnits = kStepColumns * 2 / 16, kSlabUnits = Shared::kSlabBytes / 16;
+      wgmma_fence();
+#pragma unroll
+      for (int step = 0; step < 2; ++step)
+#pragma unroll
+        for (int set = 0; set < 2; ++set)
+          Wgmma<kColumns>::multiply(
+              sums[set], a[kWord % 2][step][set],
+              b + kWord / 2 * kSlabUnits + (2 * (kWord % 2) + step) * kStepUnits);
+      wgmma_commit();
+      wgmma_wait<1>();
+    };
 
-    // The first two words of a block, as soon as its activations are there.
+    // The first slab of a block, as soon as its activations are there.
     const auto begin = [&](bool half) {
       barrier_wait(Shared::z_barrier(shared.address, ring_.place), ring_.parity);
-      const uint64_t b =
-          swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kZBlockBytes + phase);
+      b = swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kZBlockBytes + phase);
       widen_scales<Fragments>(weights, scale_selector(thread_index_here() & 3, half));
-      decode_word<0>(weights, a[0]);
-      multiply_word<0, kColumns>(a[0], b, sums);
-      wgmma_wait<1>();
+      decode(Word<0>{});
+      multiply(Word<0>{});
       // All weights are in registers, and the products of the block before are done.
       __syncwarp();
       const bool leads = (thread_index_here() & 31) == 0;
-      barrier_arrive_if(leads,
-                        Shared::weights_barrier(shared.address, weights_.place) + kEmptied);
+      barrier_arrive_if(leads, Shared::weights_barrier(shared.address, weights_.place) + kEmptied);
       barrier_arrive_if(leads && before != 0, before + kEmptied);
       weights_.advance();
-      decode_word<1>(weights, a[1]);
-      multiply_word<1, kColumns>(a[1], b, sums);
-      wgmma_wait<1>();
-      return b;
+      decode(Word<1>{});
+      multiply(Word<1>{});
     };
     const auto end = [&] {
       if (frees) before = Shared::z_barrier(shared.address, ring_.place);
@@ -217,19 +272,17 @@ class Consumer {
     read(left == 1);
 #pragma unroll 1
     for (; left > 1; left -= 2) {
-      const uint64_t b = begin(false);
-      decode_word<2>(weights, a[0]);
-      multiply_word<2, kColumns>(a[0], b, sums);
-      wgmma_wait<1>();
-      decode_word<3>(weights, a[1]);
+      begin(false);
+      decode(Word<2>{});
+      multiply(Word<2>{});
+      decode(Word<3>{});
       // The next block's: they come while the last products are started.
       if (left > 3) {
         read(false);
       } else if (left == 3) {
         read(true);
       }
-      multiply_word<3, kColumns>(a[1], b, sums);
-      wgmma_wait<1>();
+      multiply(Word<3>{});
       end();
     }
     if (left == 1) {
@@ -243,33 +296,12 @@ class Consumer {
 
  private:
   template <int kWord>
-  static __device__ __forceinline__ void decode_word(const BlockWeights& weights,
-                                                     uint32_t (&a)[2][2][4]) {
-#pragma unroll
-    for (int set = 0; set < 2; ++set)
-      weights.fragments<kWord>(set, a[set]);
-  }
-
-  // Starts the products of two steps.
-  template <int kWord, int kColumns>
-  static __device__ __forceinline__ void multiply_word(const uint32_t (&a)[2][2][4], uint64_t b,
-                                                       float (&sums)[2][kColumns / 2]) {
-    constexpr uint32_t kStepUnits = 2, kSlabUnits = Shared::kSlabBytes / 16;
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < 2; ++step)
-#pragma unroll
-      for (int set = 0; set < 2; ++set)
-        Wgmma<kColumns>::multiply(
-            sums[set], a[set][step],
-            b + kWord / 2 * kSlabUnits + kStepUnits * (2 * (kWord & 1) + step));
-    wgmma_commit();
-  }
+  using Word = std::integral_constant<int, kWord>;
 
   const ProductParams& params_;
   RingPlace<Shared::kBlocks> weights_;
   RingPlace<Shared::kZBlocks> ring_;
-  RingPlace<Shared::kTileQueue> queue_;
+  QueuePlace<Shared::kTileQueue> queue_;
 };
 
 // Runs `tile(consumer, entry)` for every tile, by its width. Tiles come widest first, so one loop

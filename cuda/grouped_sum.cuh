@@ -8,12 +8,15 @@
 //     static constexpr int kBatch = 4;  // slots read at once, a power of two
 //     __device__ void load(const Source& source, const SumSlotsArgs& p, int64_t place,
 //                          int64_t column);              // kColumns of them from `column` on
-//     __device__ void widen(float (&x)[kColumns]) const;  // their dot products
+//     // Their dot products, without the scale of the row of activations.
+//     __device__ void widen(float (&x)[kColumns]) const;
 //   };
 
 #include <algorithm>
 
 #include "grouped.h"
+#include "grouped_activation.cuh"
+#include "grouped_fragment.cuh"
 #include "launch.h"
 #include "numerics/dot.h"
 #include "numerics/half.h"
@@ -30,31 +33,53 @@ inline constexpr int64_t kMaxGridY = 65535;
 // The slots of a token that have a place, in their order.
 struct Slots {
   int32_t place[MEMRA_MAX_TOP_K];
-  float scale[MEMRA_MAX_TOP_K];
+  float scale[MEMRA_MAX_TOP_K];      // that of the row of activations included,
+  float row_scale[MEMRA_MAX_TOP_K];  // or else by itself
   float weight[MEMRA_MAX_TOP_K];
   const float* bias[MEMRA_MAX_TOP_K];
   int count;
+  bool apart;  // some row_scale is not 1
 };
+
+// Whether a finite scale times a power of two is not normal. What is not finite stays what it is.
+__device__ __forceinline__ bool leaves_range(float scale, float product) {
+  const uint32_t magnitude = numerics::magnitude_bits(product);
+  const bool normal = magnitude >= 0x00800000u && magnitude < numerics::kInfBits;
+  return !normal && scale != 0.0f && numerics::magnitude_bits(scale) < numerics::kInfBits &&
+         magnitude <= numerics::kInfBits;
+}
 
 // By one warp.
 __device__ inline void collect_slots(const SumSlotsArgs& p, int64_t token, int lane, Slots& slots) {
   int count = 0;
+  bool any_apart = false;
   for (int first = 0; first < p.top_k; first += 32) {
     const int64_t pair = token * p.top_k + first + lane;
     const int32_t place = first + lane < p.top_k ? p.inverse[pair] : -1;
     const uint32_t placed = __ballot_sync(~0u, place >= 0);
+    bool apart = false;
     if (place >= 0) {
       const int at = count + __popc(placed & ((1u << lane) - 1u));
       const int64_t expert = p.topk_ids[pair] - p.local_expert_offset;
       const float weight = p.topk_weights[pair];
       slots.place[at] = place;
-      slots.scale[at] = numerics::pair_scale(weight, p.scales[expert]);
+      const float scale = numerics::pair_scale(weight, p.scales[expert]);
+      const float of_row = __fmul_rn(row_scale(p.exponents[place]), kWeightUnit);
+      // The row's is a power of two, and the product exact unless it leaves f32's range.
+      const float both = __fmul_rn(scale, of_row);
+      apart = leaves_range(scale, both);
+      slots.scale[at] = apart ? scale : both;
+      slots.row_scale[at] = apart ? of_row : 1.0f;
       slots.weight[at] = weight;
       slots.bias[at] = p.bias != nullptr ? p.bias[expert] : nullptr;
     }
+    any_apart = __ballot_sync(~0u, apart) != 0 || any_apart;
     count += __popc(placed);
   }
-  if (lane == 0) slots.count = count;
+  if (lane == 0) {
+    slots.count = count;
+    slots.apart = any_apart;
+  }
 }
 
 // A thread's columns as they lie in memory.
@@ -95,7 +120,7 @@ struct Columns {
 
 // Slots from `first` on, kBatch at a time and then the rest in halves, by whole warps. Their
 // meeting keeps the compiler from moving each load to where it is used.
-template <class Out, bool kBias, int kBatch = Out::kBatch>
+template <class Out, bool kBias, bool kApart, int kBatch>
 __device__ inline void add_slots(const typename Out::Source& source, const SumSlotsArgs& p,
                                  const Slots& slots, int first, int64_t column,
                                  float (&y)[kColumns]) {
@@ -109,6 +134,12 @@ __device__ inline void add_slots(const typename Out::Source& source, const SumSl
     for (int i = 0; i < kBatch; ++i) {
       float x[kColumns];
       out[i].widen(x);
+      if constexpr (kApart) {
+        const float row_scale = slots.row_scale[first + i];
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c)
+          x[c] = __fmul_rn(x[c], row_scale);
+      }
       const float scale = slots.scale[first + i];
 #pragma unroll
       for (int c = 0; c < kColumns; ++c)
@@ -123,7 +154,7 @@ __device__ inline void add_slots(const typename Out::Source& source, const SumSl
     }
   }
   if constexpr (kBatch > 1) {
-    add_slots<Out, kBias, kBatch / 2>(source, p, slots, first, column, y);
+    add_slots<Out, kBias, kApart, kBatch / 2>(source, p, slots, first, column, y);
   }
 }
 
@@ -149,10 +180,12 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocksOfSm)
     if (p.accumulate) columns.load(p.y, at);
     float y[kColumns];
     columns.widen(y);
-    if (p.bias == nullptr) {
-      add_slots<Out, false>(source, p, slots, 0, column, y);
+    if (slots.apart) {
+      add_slots<Out, true, true, 1>(source, p, slots, 0, column, y);
+    } else if (p.bias == nullptr) {
+      add_slots<Out, false, false, Out::kBatch>(source, p, slots, 0, column, y);
     } else {
-      add_slots<Out, true>(source, p, slots, 0, column, y);
+      add_slots<Out, true, false, Out::kBatch>(source, p, slots, 0, column, y);
     }
     columns.narrow(y);
     if (first + lane_column < p.columns) columns.store(p.y, at);

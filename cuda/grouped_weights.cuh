@@ -19,39 +19,71 @@ __device__ __forceinline__ void copy_codes(uint32_t to, const uint8_t* from, boo
     if (byte < 8 || !half) copy_async_4(to + byte, from + byte);
 }
 
-// All of a set's strips, 16 bytes at a time.
-template <class Fragment, int kThreads>
-__device__ __forceinline__ void copy_strips(uint32_t to, const uint8_t* codes,
-                                            const uint8_t* scales, int64_t columns, int thread) {
-  constexpr int kOfCodes = WeightStrip::kCodes / 16, kOfScales = WeightStrip::kScales / 16;
-  constexpr int kStrips = kSetRows / WeightStrip::kRows, kAtOnce = kThreads / kOfCodes;
-  const int strip = thread / kOfCodes, at = thread % kOfCodes * 16;
-  codes += Fragment::codes(columns, strip * WeightStrip::kRows) + at;
-  const int64_t step = Fragment::codes(columns, kAtOnce * WeightStrip::kRows);
-#pragma unroll
-  for (int i = 0; i < kStrips / kAtOnce; ++i) {
-    copy_async_16(to + (strip + i * kAtOnce) * WeightStrip::kBytes + at, codes);
-    codes += step;
+// Copies of a whole tile of NVFP4_V2, 16 bytes at a time by kThreads threads, the first of which is
+// kFirst, block after block. Pointers move on instead of being worked out: the copying warps share
+// their schedulers with those that decode.
+template <class Shared, class Fragments, int kThreads, int kFirst>
+class StripCopies {
+ public:
+  static constexpr bool kPossible = Fragments::kFirstV2 && Fragments::kSecondV2;
+  static __device__ __forceinline__ bool possible(const TileEntry& entry) {
+    return kPossible && (entry.flags & kTileLive) != 0 && entry.outputs[0] == kSetRows &&
+           entry.outputs[1] == kSetRows;
   }
-  if (thread >= kStrips * kOfScales) return;
-  const int scale_strip = thread / kOfScales, scale_at = thread % kOfScales * 16;
-  copy_async_16(
-      to + scale_strip * WeightStrip::kBytes + WeightStrip::kCodes + scale_at,
-      scales + Fragment::scale_rows(columns, scale_strip * WeightStrip::kRows) + scale_at);
-}
+
+  __device__ __forceinline__ StripCopies(const TileEntry& entry, int64_t columns, int block)
+      : step_(static_cast<uint32_t>(FragmentV2::codes(columns, kAtOnce * WeightStrip::kRows))) {
+    const int thread = thread_index_here() - kFirst;
+#pragma unroll
+    for (int set = 0; set < 2; ++set) {
+      codes_[set] =
+          entry.codes[set] + block * FragmentV2::kCodeStep + thread % kOfCodes * 16 +
+          static_cast<uint32_t>(FragmentV2::codes(columns, thread / kOfCodes * WeightStrip::kRows));
+      scales_[set] = entry.scales[set] + block * FragmentV2::kScaleStep + thread % kOfScales * 16 +
+                     static_cast<uint32_t>(
+                         FragmentV2::scale_rows(columns, thread / kOfScales * WeightStrip::kRows));
+    }
+  }
+
+  // Starts those of the next block.
+  __device__ __forceinline__ void copy(uint32_t place) {
+    // Worked out anew, for registers are few.
+    const int thread = thread_index_here() - kFirst;
+    const uint32_t codes_to =
+        place + thread / kOfCodes * WeightStrip::kBytes + thread % kOfCodes * 16;
+    const uint32_t scales_to = place + thread / kOfScales * WeightStrip::kBytes +
+                               WeightStrip::kCodes + thread % kOfScales * 16;
+#pragma unroll
+    for (int set = 0; set < 2; ++set) {
+      const uint8_t* codes = codes_[set];
+#pragma unroll
+      for (int i = 0; i < kStrips; i += kAtOnce) {
+        copy_async_16(codes_to + set * Shared::kSetBytes + i * WeightStrip::kBytes, codes);
+        codes += step_;
+      }
+      if (kThreads == kStrips * kOfScales || thread < kStrips * kOfScales)
+        copy_async_16(scales_to + set * Shared::kSetBytes, scales_[set]);
+      codes_[set] += FragmentV2::kCodeStep;
+      scales_[set] += FragmentV2::kScaleStep;
+    }
+  }
+
+ private:
+  static constexpr int kOfCodes = WeightStrip::kCodes / 16, kOfScales = WeightStrip::kScales / 16;
+  static constexpr int kStrips = kSetRows / WeightStrip::kRows, kAtOnce = kThreads / kOfCodes;
+  static_assert(!kPossible || kThreads >= kStrips * kOfScales);
+
+  const uint8_t* codes_[2];
+  const uint8_t* scales_[2];
+  uint32_t step_;
+};
 
 // Starts copying a block of a set; by kThreads threads, the first of which is kFirst.
 template <class Fragment, int kThreads, int kFirst>
 __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, int set,
-                                         int64_t columns, int block, bool half, int known) {
+                                         int64_t columns, int block, bool half) {
   constexpr int kRows = kThreads / 4;  // at once
   static_assert(kRows % WeightStrip::kRows == 0);
-  if (Fragment::kStrips && kThreads % 64 == 0 && !half && entry.outputs[set] == kSetRows) {
-    copy_strips<Fragment, kThreads>(to, entry.codes[set] + block * Fragment::kCodeStep,
-                                    entry.scales[set] + block * Fragment::kScaleStep, columns,
-                                    known);
-    return;
-  }
   // What many instructions compute from it should not take registers between blocks.
   const int thread = thread_index_here() - kFirst;
   const int t = thread & 3, first = thread >> 2;
@@ -71,13 +103,13 @@ __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, in
 // Both sets; what a tile does not have stays what it is.
 template <class Shared, class Fragments, int kThreads, int kFirst>
 __device__ __forceinline__ void copy_weights(uint32_t to, const TileEntry& entry, int64_t columns,
-                                             int block, int thread) {
+                                             int block) {
   if ((entry.flags & kTileLive) == 0) return;
   const bool half = (block + 1) * kBlockColumns > columns;
-  copy_set<typename Fragments::template Of<0>, kThreads, kFirst>(to, entry, 0, columns, block, half,
-                                                                 thread);
+  copy_set<typename Fragments::template Of<0>, kThreads, kFirst>(to, entry, 0, columns, block,
+                                                                 half);
   copy_set<typename Fragments::template Of<1>, kThreads, kFirst>(to + Shared::kSetBytes, entry, 1,
-                                                                 columns, block, half, thread);
+                                                                 columns, block, half);
 }
 
 // Where a lane's weights are, of the first set and row, in the first place of the ring.
@@ -99,25 +131,23 @@ struct BlockWeights {
   uint4 words[2][2];      // set, row
   uint32_t scales[2][2];  // as read, and then those of the two slabs as f16
 
-  // Decodes word w, 0 to 3, of a set: fragments of its two steps.
-  template <int kWord>
-  __device__ __forceinline__ void fragments(int set, uint32_t (&steps)[2][4]) const {
-    const DecodedWord low = decode<kWord>(set, 0), high = decode<kWord>(set, 1);
-#pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      steps[step][0] = low.steps[step][0];
-      steps[step][1] = high.steps[step][0];
-      steps[step][2] = low.steps[step][1];
-      steps[step][3] = high.steps[step][1];
-    }
+  // Decodes step 0 to 7 of a set; a word has two.
+  template <int kStep>
+  __device__ __forceinline__ void fragment(int set, uint32_t (&a)[4]) const {
+    const DecodedStep low = decode<kStep>(set, 0), high = decode<kStep>(set, 1);
+    a[0] = low.pairs[0];
+    a[1] = high.pairs[0];
+    a[2] = low.pairs[1];
+    a[3] = high.pairs[1];
   }
 
  private:
-  template <int kWord>
-  __device__ __forceinline__ DecodedWord decode(int set, int row) const {
+  template <int kStep>
+  __device__ __forceinline__ DecodedStep decode(int set, int row) const {
+    constexpr int kWord = kStep / 2;
     const uint4& of = words[set][row];
     const uint32_t word = kWord == 0 ? of.x : kWord == 1 ? of.y : kWord == 2 ? of.z : of.w;
-    return decode_word(word, broadcast_f16<kWord / 2>(scales[set][row]));
+    return decode_step<kStep % 2>(word, broadcast_f16<kWord / 2>(scales[set][row]));
   }
 };
 

@@ -343,6 +343,12 @@ __device__ __forceinline__ void named_sync(int id, int threads) {
 
 #if __CUDA_ARCH__ >= 900
 
+// A value whose uses the compiler computes behind this and not before.
+__device__ __forceinline__ int value_here(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 // Barriers in shared memory, by address.
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));

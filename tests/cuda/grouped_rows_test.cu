@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "grouped.h"
+#include "grouped_activation.cuh"
+#include "grouped_fragment.cuh"
 #include "grouped_layout.cuh"
 #include "grouped_pairs.cuh"
 #include "numerics/dot.h"
@@ -237,7 +239,8 @@ class CudaSumSlots : public CudaTest {
     std::vector<int32_t> inverse, ids;
     for (int64_t pair = 0; pair < n_pairs; ++pair) {
       // The second token has no pair at all.
-      const bool is_skipped = pair / c.top_k == 1 || random_() % 4 == 0;
+      const bool is_last = pair + 1 == n_pairs;
+      const bool is_skipped = !is_last && (pair / c.top_k == 1 || random_() % 4 == 0);
       inverse.push_back(is_skipped ? -1 : static_cast<int32_t>(n_pairs - 1 - pair));
       ids.push_back(is_skipped ? std::numeric_limits<int32_t>::min()
                                : static_cast<int32_t>(kOffset + random_() % kLocal));
@@ -248,15 +251,26 @@ class CudaSumSlots : public CudaTest {
     const std::vector<float> bias = random_values(kLocal * c.columns);
     std::vector<float> out = random_values(n_pairs * c.columns);
     out[3] = kNan;
+    // The scale of the last pair's row times its weight is beyond f32, and what it gives is not.
+    weights.back() = 64.0f;
+    for (int64_t column = 0; column < c.columns; ++column)
+      out[static_cast<size_t>(column)] *= 0x1p-100f;
+    std::vector<int8_t> exponents;
+    for (int64_t place = 0; place < n_pairs; ++place)
+      exponents.push_back(place == 0 ? static_cast<int8_t>(kMostExponent)
+                          : place == n_pairs / 2
+                              ? kNotFinite
+                              : static_cast<int8_t>(static_cast<int>(random_() % 7) - 17));
     std::vector<uint32_t> packed;
     for (size_t i = 0; i < out.size(); i += 2) {
       packed.push_back(pack_outputs(out[i], out[i + 1]));
       const OutputPair kept = unpack_outputs(packed.back());
-      out[i] = kept.first;
-      out[i + 1] = kept.second;
+      const float scale = row_scale(exponents[i / static_cast<size_t>(c.columns)]) * kWeightUnit;
+      out[i] = kept.first * scale;
+      out[i + 1] = kept.second * scale;
     }
     const DeviceBuffer inverse_in(inverse), ids_in(ids), weights_in(weights), scales_in(scales),
-        bias_in(bias), packed_in(packed);
+        bias_in(bias), packed_in(packed), exponents_in(exponents);
     std::vector<const float*> bias_rows;
     for (int64_t e = 0; e < kLocal; ++e)
       bias_rows.push_back(e == 2 ? nullptr : bias_in.as<float>() + e * c.columns);
@@ -270,6 +284,7 @@ class CudaSumSlots : public CudaTest {
     args.top_k = c.top_k;
     args.columns = c.columns;
     args.inverse = inverse_in.as<int32_t>();
+    args.exponents = exponents_in.as<int8_t>();
     args.topk_ids = ids_in.as<int32_t>();
     args.topk_weights = weights_in.as<float>();
     args.local_expert_offset = kOffset;

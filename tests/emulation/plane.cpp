@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "emulation/support.h"
+#include "grouped_fragment.cuh"
 #include "grouped_layout.cuh"
 #include "grouped_pairs.cuh"
 #include "grouped_products.h"
@@ -101,7 +102,7 @@ std::vector<uint32_t> Plane::run() {
   args.rows = {&n_active, experts_.data(), offsets_.data(), spec_.n_experts, rows};
   args.tiles = plan;
   args.turn = spec_.turn;
-  args.x = {z.data(), zs.data(), nullptr, columns};
+  args.x = {z.data(), spec_.packed ? nullptr : zs.data(), columns};
   args.plane = {pointers_.data(), spec_.scales ? scales_.data() : nullptr,
                 spec_.bias ? bias_table_.data() : nullptr};
   args.format = static_cast<memra_format>(spec_.format);
@@ -133,18 +134,21 @@ std::vector<double> Plane::activations(int64_t begin, int64_t end) const {
 }
 
 // An output's value, and how far from f64's it may be.
-bool Plane::is_close(double dot, double magnitude, int32_t expert, int64_t output,
+bool Plane::is_close(double dot, double magnitude, int32_t expert, int64_t row, int64_t output,
                      const uint32_t* words) const {
   const bool live = is_live(expert);
   const auto at = static_cast<size_t>(expert);
   double want = dot;
-  const bool whole = live && !spec_.packed;  // packed outputs are before scale and bias
+  const bool whole = live && !spec_.packed;  // packed outputs are before scales and bias
   if (whole && spec_.scales) want *= scales_[at];
   if (whole && spec_.bias && bias_table_[at] != nullptr) want += bias_table_[at][output];
   if (!spec_.packed) {
     return std::fabs(ref::from_bits(words[output]) - want) <= (live ? 1e-6 * magnitude : 0);
   }
-  const cuda::OutputPair pair = cuda::unpack_outputs(words[output / 2]);
+  const float scale = row_scale_of((row + shift_) % kTokens) * cuda::kWeightUnit;
+  cuda::OutputPair pair = cuda::unpack_outputs(words[output / 2]);
+  pair.first *= scale;
+  pair.second *= scale;
   const double got = output % 2 != 0 ? pair.second : pair.first;
   const double rounding = 0x1.01p-11 * std::max(std::fabs(pair.first), std::fabs(pair.second));
   return std::fabs(got - want) <= (live ? 1e-6 * magnitude + rounding : 0);
@@ -166,7 +170,7 @@ void Plane::expect_entry_right(size_t entry, const std::vector<uint32_t>& words)
                              ref::weight_rms(ref::ScaleCodes::kBand);
     for (int64_t output = 0; output < spec_.outputs; ++output) {
       const double dot = dots[(row - begin) * spec_.outputs + output];
-      if (is_close(dot, magnitude, expert, output, &words[row * words_of_row()])) continue;
+      if (is_close(dot, magnitude, expert, row, output, &words[row * words_of_row()])) continue;
       ADD_FAILURE() << "row " << row << " of expert " << expert << ", output " << output << " ("
                     << spec_.text() << ")";
       return;

@@ -48,7 +48,7 @@ class Plane {
   // Of rows [begin, end), in the order of columns.
   std::vector<double> activations(int64_t begin, int64_t end) const;
   void expect_entry_right(size_t entry, const std::vector<uint32_t>& words) const;
-  bool is_close(double dot, double magnitude, int32_t expert, int64_t output,
+  bool is_close(double dot, double magnitude, int32_t expert, int64_t row, int64_t output,
                 const uint32_t* words) const;
 
   PlaneSpec spec_;

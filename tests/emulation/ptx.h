@@ -210,6 +210,9 @@ inline void named_sync(int id, int threads) {
   emulation::named_barrier(id, threads, true);
 }
 
+inline int value_here(int value) {
+  return value;
+}
 inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
   emulation::phase_barrier_init(barrier, arrivals);
 }
