@@ -149,6 +149,8 @@ __device__ __forceinline__ void produce_weights(const ProductParams& params,
 #pragma unroll 1
       for (; block < params.columns / kBlockColumns; ++block)
         copy_block([&](uint32_t to) {
+          // Measured where tiles are wide, and not explained: pointers kept from block to block
+          // cost 3 %. Where they are narrow they gain as much.
           if constexpr (Shared::kResident == 1) strips = Strips(entry, params.columns, block);
           strips.copy(to);
         });
