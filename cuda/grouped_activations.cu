@@ -24,7 +24,7 @@ __device__ __forceinline__ uint32_t scale_pair(uint32_t pair, float factor) {
 }
 
 // Brings a row's parts under its largest exponent. By a warp, a lane to a part at a time.
-__device__ void meet(const FinishActivationsArgs& p, int64_t row, int32_t largest) {
+__device__ __forceinline__ void meet(const FinishActivationsArgs& p, int64_t row, int32_t largest) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto parts = static_cast<int>(n_parts(p.columns));
 #pragma unroll 1
