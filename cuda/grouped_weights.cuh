@@ -19,20 +19,21 @@ __device__ __forceinline__ void copy_codes(uint32_t to, const uint8_t* from, boo
     if (byte < 8 || !half) copy_async_4(to + byte, from + byte);
 }
 
-// Copies of a whole tile of NVFP4_V2, 16 bytes at a time by kThreads threads, the first of which is
-// kFirst, block after block. Pointers move on instead of being worked out: the copying warps share
-// their schedulers with those that decode.
+// Copies of a tile of NVFP4_V2 whose sets are whole, or the second not there: 16 bytes at a time by
+// kThreads threads, the first of which is kFirst, block after block. Pointers move on instead of
+// being worked out: the copying warps share their schedulers with those that decode.
 template <class Shared, class Fragments, int kThreads, int kFirst>
 class StripCopies {
  public:
   static constexpr bool kPossible = Fragments::kFirstV2 && Fragments::kSecondV2;
   static __device__ __forceinline__ bool possible(const TileEntry& entry) {
     return kPossible && (entry.flags & kTileLive) != 0 && entry.outputs[0] == kSetRows &&
-           entry.outputs[1] == kSetRows;
+           entry.outputs[1] % kSetRows == 0;
   }
 
   __device__ __forceinline__ StripCopies(const TileEntry& entry, int64_t columns, int block)
-      : step_(static_cast<uint32_t>(FragmentV2::codes(columns, kAtOnce * WeightStrip::kRows))) {
+      : step_(static_cast<uint32_t>(FragmentV2::codes(columns, kAtOnce * WeightStrip::kRows))),
+        both_(entry.outputs[1] != 0) {
     const int thread = thread_index_here() - kFirst;
 #pragma unroll
     for (int set = 0; set < 2; ++set) {
@@ -55,6 +56,7 @@ class StripCopies {
                                WeightStrip::kCodes + thread % kOfScales * 16;
 #pragma unroll
     for (int set = 0; set < 2; ++set) {
+      if (set == 1 && !both_) break;
       const uint8_t* codes = codes_[set];
 #pragma unroll
       for (int i = 0; i < kStrips; i += kAtOnce) {
@@ -76,6 +78,7 @@ class StripCopies {
   const uint8_t* codes_[2];
   const uint8_t* scales_[2];
   uint32_t step_;
+  bool both_;
 };
 
 // Starts copying a block of a set; by kThreads threads, the first of which is kFirst.
