@@ -36,7 +36,7 @@ expect_json() {
 
 expect 0 "usage\|Usage" --help
 expect 0 "expert-a2a" --help
-expect 0 "moe-parallel, memra" --version
+expect 0 "moe-parallel-host, memra" --version
 
 for value in text -1 0 1.5 ""; do
   for option in --tokens --experts --top-k --hidden --intermediate --micro-batches --layers \

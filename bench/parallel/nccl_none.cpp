@@ -1,7 +1,10 @@
 // In place of NCCL where this program is built without it.
+#include "parallel/options.h"
 #include "parallel/transport.h"
 
 namespace memra::bench::parallel {
+
+const char* const kTool = "moe-parallel-host";
 
 bool has_nccl() {
   return false;

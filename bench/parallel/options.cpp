@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 
 #include "cli.h"
 #include "console.h"
@@ -14,11 +15,15 @@ constexpr const char* kDescription =
     "Runs a MoE layer split over ranks, one process each, and compares it with the layer on one\n"
     "device: its sums, its time, and how much of the communication is hidden.";
 
-constexpr const char* kFooter =
-    "Ranks are told who they are by RANK, WORLD_SIZE and LOCAL_RANK, or by mpirun or srun, and\n"
-    "meet at --meet, or at MASTER_ADDR and MASTER_PORT. Rank 0 reports. On two GPUs of one host:\n"
-    "  for r in 0 1; do RANK=$r WORLD_SIZE=2 moe-parallel --meet tcp:127.0.0.1:29500 & done; wait\n"
-    "Exit status: 0 all well; 1 sums differ from those of one device, or a fault; 2 usage.";
+std::string footer() {
+  return "Ranks are told who they are by RANK, WORLD_SIZE and LOCAL_RANK, or by mpirun or srun, "
+         "and\n"
+         "meet at --meet, or at MASTER_ADDR and MASTER_PORT. Rank 0 reports. Two on one host:\n"
+         "  for r in 0 1; do RANK=$r WORLD_SIZE=2 " +
+         std::string(kTool) +
+         " --meet tcp:127.0.0.1:29500 & done; wait\n"
+         "Exit status: 0 all well; 1 sums differ from those of one device, or a fault; 2 usage.";
+}
 
 const std::map<std::string, Scheme> kSchemeNames = {
     {"tensor", Scheme::kTensor},
@@ -131,7 +136,7 @@ void add_ranks(CLI::App* app, Options* options, int* timeout_s) {
 
 ParseResult parse_options(int argc, char** argv, Options* options) {
   CLI::App app{kDescription, kTool};
-  app.footer(kFooter);
+  app.footer(footer());
   app.get_formatter()->column_width(34);
   app.add_option("iters", options->iters, "samples (10)")->check(range(1, 1 << 20));
   add_layer(&app, options);

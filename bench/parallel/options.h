@@ -12,7 +12,7 @@
 
 namespace memra::bench::parallel {
 
-inline constexpr const char* kTool = "moe-parallel";
+extern const char* const kTool;  // the program's name, with NCCL or without
 
 enum class TransportKind { kAuto, kNccl, kHost };
 

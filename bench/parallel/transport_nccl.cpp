@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "parallel/nccl_rows.h"
+#include "parallel/options.h"
 #include "parallel/transport.h"
 
 namespace memra::bench::parallel {
@@ -104,6 +105,8 @@ class NcclTransport final : public Transport {
 };
 
 }  // namespace
+
+const char* const kTool = "moe-parallel";
 
 bool has_nccl() {
   return true;
