@@ -15,10 +15,6 @@
 
 namespace memra::cuda {
 
-// Exponents are kGridOffset plus multiples of kGridStep, such that the largest magnitude, scaled,
-// is in [2^-1, 2^15). That keeps all bits of f16 for values down to 2^-13 of it, and 23 bits below
-// the largest in all. Magnitudes of 2^-9 to 2^7, as models have them, meet on one point of the
-// grid.
 // Parts of a slab: what one thread of a quad takes of it (grouped_layout.cuh), a quarter of every
 // chunk.
 inline constexpr int kSlabParts = kStepRuns;
@@ -26,6 +22,10 @@ MEMRA_HD constexpr int64_t n_parts(int64_t columns) {
   return n_slabs(columns) * kSlabParts;
 }
 
+// Exponents are kGridOffset plus multiples of kGridStep, such that the largest magnitude, scaled,
+// is in [2^-1, 2^15). That keeps all bits of f16 for values down to 2^-13 of it, and 23 bits below
+// the largest in all. Magnitudes of 2^-9 to 2^7, as models have them, meet on one point of the
+// grid.
 inline constexpr int32_t kGridStep = 16, kGridOffset = -8;
 inline constexpr int32_t kLeastExponent = -120, kMostExponent = 127 - numerics::kF16TopExponent;
 

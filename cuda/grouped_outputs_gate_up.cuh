@@ -137,7 +137,7 @@ struct GateUpTile {
     const int first = (thread_index_here() & 127) / kChunks, chunk = thread_index_here() % kChunks;
     const int64_t slab = tile.output / kSlabColumns + warpgroup();
     const int64_t at = tile.row + kTileUnit * kFirst + first;
-    uint16_t* to = out.act + slab_row(params.rows, slab, at) + swizzled_chunk(at, chunk);
+    uint16_t* const to = out.act + slab_row(params.rows, slab, at) + swizzled_chunk(at, chunk);
     const int left = tile.count - kTileUnit * kFirst - first;
 #pragma unroll
     for (int row = 0; row < kTileUnit * kCount; row += kRows) {

@@ -324,6 +324,16 @@ TEST(GroupedActivation, GridKeepsMagnitudesInF16) {
       }
     }
   }
+  for (uint32_t upper = 1; upper < numerics::kInfBits >> 16; ++upper) {
+    const PartExponent part(upper);
+    const int32_t exponent = grid_exponent(upper << 16);
+    ASSERT_EQ(part.kept, exponent);
+    ASSERT_EQ(numerics::bits_float(part.factor << 16) * numerics::power_of_two(exponent), 1.0f);
+  }
+  EXPECT_EQ(PartExponent(0).factor, 0u);
+  EXPECT_EQ(PartExponent(0).kept, kAnyExponent);
+  EXPECT_EQ(PartExponent(numerics::kInfBits >> 16).kept, kNotFinite);
+  EXPECT_EQ(PartExponent(0x7FFF).kept, kNotFinite);
   EXPECT_EQ(part_exponent(8, 0), kAnyExponent);
   EXPECT_EQ(part_exponent(8, 1), 8);
   EXPECT_EQ(part_exponent(kMostExponent, numerics::kInfBits), kNotFinite);
