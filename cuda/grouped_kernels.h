@@ -34,6 +34,19 @@ struct ProductKernel {
   const char* name;
   void (*kernel)(ProductParams, Out);
 };
+template <class Shared, class Fragments, class Out>
+constexpr ProductKernel<Out> product_kernel(const char* name, void (*kernel)(ProductParams, Out),
+                                            int32_t threads, int32_t z_blocks) {
+  return {Fragments::kFirstV2,
+          Fragments::kSecondV2,
+          Shared::kUnits,
+          z_blocks,
+          Shared::kResident,
+          threads,
+          Shared::kBytes,
+          name,
+          kernel};
+}
 using GroupedGateUpKernel = ProductKernel<ActivationOut>;
 using GroupedPlaneKernel = ProductKernel<PlaneOut>;
 

@@ -40,18 +40,14 @@ __global__ void __launch_bounds__(kBounds, 1)
 #endif
 }
 
-template <class Kernel, class Fragments>
-constexpr Kernel entry(const char* name, decltype(Kernel::kernel) kernel) {
-  return {Fragments::kFirstV2, Fragments::kSecondV2, Tiles::kUnits, 0,     Tiles::kResident,
-          kGroupedConsumers,   Tiles::kBytes,        name,          kernel};
-}
+// Neighbouring tiles do not share activations.
 template <class Fragments>
 constexpr GroupedGateUpKernel gate_up(const char* name) {
-  return entry<GroupedGateUpKernel, Fragments>(name, mma_gate_up<Fragments>);
+  return product_kernel<Tiles, Fragments>(name, mma_gate_up<Fragments>, kGroupedConsumers, 0);
 }
 template <class Fragments>
 constexpr GroupedPlaneKernel plane(const char* name) {
-  return entry<GroupedPlaneKernel, Fragments>(name, mma_plane<Fragments>);
+  return product_kernel<Tiles, Fragments>(name, mma_plane<Fragments>, kGroupedConsumers, 0);
 }
 
 constexpr GroupedGateUpKernel kGateUp[] = {

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "numerics/platform.h"
+#include "ptx.cuh"
 
 namespace memra::cuda {
 
@@ -36,9 +37,7 @@ inline constexpr float kFieldZero = 0x1p23f + 2048.0f;
 // The bits of the larger magnitude; of a NaN, if there is one.
 MEMRA_HD uint32_t larger_magnitude(float first, float second) {
 #ifdef __CUDA_ARCH__
-  float larger;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(first)), "f"(fabsf(second)));
-  return __float_as_uint(larger);
+  return __float_as_uint(max_or_nan(fabsf(first), fabsf(second)));
 #else
   const uint32_t a = numerics::magnitude_bits(first), b = numerics::magnitude_bits(second);
   return a > b ? a : b;

@@ -24,25 +24,6 @@ struct RingPlace {
   }
 };
 
-// In one register, for what is asked once a tile.
-template <int kPlaces>
-class QueuePlace {
- public:
-  __device__ __forceinline__ explicit QueuePlace(uint32_t first_parity)
-      : word_(first_parity * kParity) {}
-  __device__ __forceinline__ int place() const { return static_cast<int>(word_ % kParity); }
-  __device__ __forceinline__ uint32_t parity() const { return word_ / kParity; }
-  __device__ __forceinline__ void advance() {
-    ++word_;
-    if (place() == kPlaces) word_ = (parity() ^ 1) * kParity;
-  }
-
- private:
-  static constexpr uint32_t kParity = 256;
-  static_assert(kPlaces < kParity);
-  uint32_t word_;
-};
-
 // Copies of 16 bytes need two warps, those of 4 bytes all three that there are.
 template <class Fragments>
 inline constexpr int kWeightThreads = Fragments::kFirstV2&& Fragments::kSecondV2 ? 64 : 96;
@@ -79,12 +60,12 @@ __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
 template <class Shared, class Fragments, bool kFused>
 __device__ __forceinline__ void produce(const ProductParams& params, const SharedView& shared) {
   TileSource<Fragments, kFused> source(params);
-  QueuePlace<Shared::kTileQueue> queue(1);
+  RingPlace<Shared::kTileQueue> queue(1);
   RingPlace<Shared::kZBlocks> ring(1);
   const auto publish = [&] {
-    const uint32_t barrier = Shared::entry_barrier(shared.address, queue.place());
-    barrier_wait(barrier + kEmptied, queue.parity());
-    const TileRows rows = source.take(&entries<Shared>(shared)[queue.place()]);
+    const uint32_t barrier = Shared::entry_barrier(shared.address, queue.place);
+    barrier_wait(barrier + kEmptied, queue.parity);
+    const TileRows rows = source.take(&entries<Shared>(shared)[queue.place]);
     barrier_arrive(barrier);
     queue.advance();
     return rows;
@@ -125,15 +106,15 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
 template <class Shared, class Fragments>
 __device__ __forceinline__ void produce_weights(const ProductParams& params,
                                                 const SharedView& shared) {
-  QueuePlace<Shared::kTileQueue> queue(0);
+  RingPlace<Shared::kTileQueue> queue(0);
   RingPlace<Shared::kBlocks> ring(1);
   constexpr int kThreads = kWeightThreads<Fragments>;
   const int blocks = blocks_of(params.columns);
 #pragma unroll 1
   for (;;) {
-    const uint32_t entry_barrier = Shared::entry_barrier(shared.address, queue.place());
-    barrier_wait(entry_barrier, queue.parity());
-    const TileEntry& entry = entries<Shared>(shared)[queue.place()];
+    const uint32_t entry_barrier = Shared::entry_barrier(shared.address, queue.place);
+    barrier_wait(entry_barrier, queue.parity);
+    const TileEntry& entry = entries<Shared>(shared)[queue.place];
     if (entry.units == 0) break;
     const auto copy_block = [&](const auto& copy) {
       const uint32_t barrier = Shared::weights_barrier(shared.address, ring.place);
@@ -182,15 +163,15 @@ class Consumer {
 
   // Waits for the next tile.
   __device__ __forceinline__ auto tile(const SharedView& shared) const -> const TileEntry& {
-    barrier_wait(Shared::entry_barrier(shared.address, queue_.place()), queue_.parity());
-    return entries<Shared>(shared)[queue_.place()];
+    barrier_wait(Shared::entry_barrier(shared.address, queue_.place), queue_.parity);
+    return entries<Shared>(shared)[queue_.place];
   }
   // Done with it.
   __device__ __forceinline__ void finish(const SharedView& shared) {
     __syncwarp();
     // The address is worked out here and not kept meanwhile.
     barrier_arrive_if((thread_index_here() & 31) == 0,
-                      Shared::entry_barrier(shared.address, value_here(queue_.place())) + kEmptied);
+                      Shared::entry_barrier(shared.address, value_here(queue_.place)) + kEmptied);
     queue_.advance();
   }
 
@@ -303,7 +284,7 @@ class Consumer {
   const ProductParams& params_;
   RingPlace<Shared::kBlocks> weights_;
   RingPlace<Shared::kZBlocks> ring_;
-  QueuePlace<Shared::kTileQueue> queue_;
+  RingPlace<Shared::kTileQueue> queue_;
 };
 
 // Runs `tile(consumer, entry)` for every tile, by its width. Tiles come widest first, so one loop

@@ -20,8 +20,8 @@ __device__ __forceinline__ void copy_codes(uint32_t to, const uint8_t* from, boo
 }
 
 // Copies of a tile of NVFP4_V2 whose sets are whole, or the second not there: 16 bytes at a time by
-// kThreads threads, the first of which is kFirst, block after block. Pointers move on instead of
-// being worked out: the copying warps share their schedulers with those that decode.
+// kThreads threads, the first of which is kFirst, block after block. Pointers move on and need not
+// be worked out for each: the copying warps share their schedulers with those that decode.
 template <class Shared, class Fragments, int kThreads, int kFirst>
 class StripCopies {
  public:

@@ -5,15 +5,8 @@ namespace {
 
 template <class Shared, class Fragments>
 constexpr GroupedPlaneKernel entry(const char* name) {
-  return {Fragments::kFirstV2,
-          Fragments::kSecondV2,
-          Shared::kUnits,
-          Shared::kZBlocks,
-          Shared::kResident,
-          kGroupedThreads,
-          Shared::kBytes,
-          name,
-          wgmma_plane<Shared, Fragments>};
+  return product_kernel<Shared, Fragments>(name, wgmma_plane<Shared, Fragments>, kGroupedThreads,
+                                           Shared::kZBlocks);
 }
 
 constexpr GroupedPlaneKernel kKernels[] = {
