@@ -1,4 +1,4 @@
-# cmake -DFILE=results.json -DRANKS=n -DCASES=n -DTOKENS=n -P check_json.cmake
+# cmake -DFILE=results.json -DRANKS=n -DCASES=n -DTOKENS=n -DMICRO_BATCHES=n -P check_json.cmake
 # Parses what moe-parallel wrote, and checks that it is sound and holds what is asked for.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/../check_json.cmake")
@@ -13,6 +13,7 @@ foreach(i RANGE ${last})
   require_equal(ON cases ${i} agrees)
   require_equal(ON cases ${i} live)
   require_equal(${TOKENS} cases ${i} tokens)
+  require_equal(${MICRO_BATCHES} cases ${i} micro_batches)
   require_length(${RANKS} cases ${i} n_pairs)
   foreach(time one_device_us compute_us communication_us together_us)
     foreach(statistic median min max)

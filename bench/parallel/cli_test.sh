@@ -78,13 +78,13 @@ small="3 --backend cpu --threads 1 --experts 8 --hidden 256 --intermediate 256 -
 {
   expect 1 "cannot write" $small --json /no/such/folder/file
   expect 0 "speed-up" $small
-  expect_ranks 2 0 "transport: host" $small --json "$folder/json"
-  expect_json -DRANKS=2 -DCASES=6 -DTOKENS=9
+  expect_ranks 2 0 "transport: host" $small --micro-batches 2 --json "$folder/json"
+  expect_json -DRANKS=2 -DCASES=6 -DTOKENS=9 -DMICRO_BATCHES=2
   expect_ranks 3 0 "bf16 in and out" $small --dtype bf16 --micro-batches 3 --json "$folder/json"
-  expect_json -DRANKS=3 -DCASES=6 -DTOKENS=9
+  expect_json -DRANKS=3 -DCASES=6 -DTOKENS=9 -DMICRO_BATCHES=3
   expect_ranks 2 0 "expert-a2a, grouped, t 43" 2 --backend cpu --threads 1 --experts 8 \
     --hidden 256 --intermediate 256 --scheme expert-a2a --path grouped --json "$folder/json"
-  expect_json -DRANKS=2 -DCASES=1 -DTOKENS=43
+  expect_json -DRANKS=2 -DCASES=1 -DTOKENS=43 -DMICRO_BATCHES=1
   # One fails, and the other does not wait for it.
   expect_ranks 2 1 "another rank has failed" $small --json /no/such/folder/file
 

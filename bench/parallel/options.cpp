@@ -110,7 +110,7 @@ void add_split(CLI::App* app, Options* options) {
       ->delimiter(',')
       ->transform(one_of(kPathNames));
   app->add_option("--micro-batches", options->micro_batches,
-                  "parts of the tokens: one's sums travel while the next one is computed (2)")
+                  "parts of the tokens: one's sums travel while the next one is computed (1)")
       ->check(range(1, 1 << 10));
   app->add_option("--layers", options->layers, "layers back to back in a sample (GPU 8, CPU 2)")
       ->check(range(1, 1 << 10));

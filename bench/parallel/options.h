@@ -25,7 +25,7 @@ struct Options {
   std::vector<Scheme> schemes = {std::begin(kSchemes), std::end(kSchemes)};
   std::vector<memra_path> paths = {MEMRA_PATH_ROWS, MEMRA_PATH_GROUPED};
   memra_dtype dtype = MEMRA_F32;
-  int micro_batches = 2;
+  int micro_batches = 1;
   int layers = 0;  // back to back, in one sample; 0: 8 (CPU: 2)
   Place place;
   Meeting meeting;
