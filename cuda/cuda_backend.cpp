@@ -6,6 +6,7 @@
 #include "event_graph.h"
 #include "grouped.h"
 #include "grouped_products.h"
+#include "path_table.h"
 #include "rows.h"
 #include "stages.h"
 #include "weights.h"
@@ -17,10 +18,6 @@
 
 namespace memra::cuda {
 namespace {
-
-// memra_moe takes the grouped path from here on. With 288 experts of 4096 and 640 both take 140 us
-// at 8 tokens (docs/performance.md, the valley).
-constexpr int64_t kGroupedMinTokens = 8;
 
 cudaStream_t as_stream(memra_stream stream) {
   return static_cast<cudaStream_t>(stream);
@@ -499,7 +496,7 @@ Status CudaBackend::grouped_gemm(const memra_moe_grouped_gemm_args& args, const 
 
 bool CudaBackend::plan_grouped(const GroupedShape& shape, GroupedPlan* plan) const {
   if (!device_.grouped) return false;
-  plan->min_tokens = kGroupedMinTokens;
+  plan->min_tokens = path_rule(shape.n_experts, shape.top_k).min_tokens;
   plan->gate_up_kernel = gate_up_product_name(device_, shape.gate_format, shape.up_format);
   plan->down_kernel = plane_product_name(device_, shape.down_format);
   return true;

@@ -630,7 +630,8 @@ typedef struct memra_moe_layer_properties {
   int32_t reserved;
   int64_t grouped_max_tokens;   /* min(max_tokens, MEMRA_GROUPED_MAX_PAIRS / top_k) */
   /* The rule of memra_moe: with MEMRA_PATH_AUTO, rows below this many tokens, grouped from there
-   * on. max_tokens + 1: rows always, as on the CPU. */
+   * on. On CUDA it comes from a table by n_experts and top_k, the same on every rank, which may
+   * change with any version. max_tokens + 1: rows always, as on the CPU. */
   int64_t grouped_min_tokens;
   char grouped_gate_up_kernel[64];
   char grouped_down_kernel[64];
@@ -703,9 +704,10 @@ MEMRA_API memra_status memra_moe_grouped(memra_moe_layer* layer, const memra_moe
                                          memra_stream stream);
 
 /* The layer by either path: that of args->path, or with MEMRA_PATH_AUTO the one that
- * memra_moe_layer_info names for this many tokens. tokens <= max_tokens; AUTO gives rows that are
- * more than rows_max_tokens the bits of memra_moe_rows in parts, and args->path of MEMRA_PATH_ROWS
- * refuses them. The workspace is that of memra_moe_workspace_size. */
+ * memra_moe_layer_info names for this many tokens, by grouped_min_tokens. The paths differ in bits:
+ * who needs the same on both sides of that number pins one in every call. tokens <= max_tokens; AUTO
+ * gives rows that are more than rows_max_tokens the bits of memra_moe_rows in parts, and args->path
+ * of MEMRA_PATH_ROWS refuses them. The workspace is that of memra_moe_workspace_size. */
 MEMRA_API memra_status memra_moe(memra_moe_layer* layer, const memra_moe_args* args,
                                  memra_stream stream);
 
