@@ -63,6 +63,8 @@ expect 2 "" unexpected
   expect 0 "^time \(rises\|falls\)" $small --valley --both-paths --tokens 9,4 --formats v2 \
     --json "$json"
   expect_json 0 1
+  expect 0 "^paths .*; memra_moe takes rows throughout$" $small --valley --both-paths --tokens 9 \
+    --formats v2
   expect 0 "^relative L2, worst layer of all .* met by" $small --bars --both-paths --tokens 3,5 \
     --json "$json"
   expect_json 3 1 20

@@ -76,6 +76,11 @@ json to_json(const Valley& valley) {
                  {"format", format_name(valley.format)},
                  {"grouped_min_tokens", valley.grouped_min_tokens},
                  {"verdict", valley_verdict(valley)}};
+  if (const PathCrossing crossing = find_crossing(valley.points); crossing.is_timed()) {
+    result["crossing"] = {{"last_rows", crossing.last_rows},
+                          {"first_grouped", crossing.first_grouped},
+                          {"text", crossing_text(valley)}};
+  }
   result["points"] = json::array();
   for (const ValleyPoint& point : valley.points) {
     json entry = {{"tokens", point.tokens},

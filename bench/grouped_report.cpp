@@ -154,6 +154,8 @@ void print_valley(std::FILE* out, const Valley& valley) {
   }
   table.print(out);
   std::fprintf(out, "%s\n", valley_verdict(valley).c_str());
+  const std::string crossing = crossing_text(valley);
+  if (!crossing.empty()) std::fprintf(out, "%s\n", crossing.c_str());
   std::fflush(out);
 }
 
@@ -169,6 +171,23 @@ std::string valley_verdict(const Valley& valley) {
   }
   return format("time falls by more than %.0f %% at%s tokens", 100 * Valley::kTolerance,
                 where.c_str());
+}
+
+std::string crossing_text(const Valley& valley) {
+  const PathCrossing crossing = find_crossing(valley.points);
+  if (!crossing.is_timed()) return "";
+  std::string text;
+  if (crossing.last_rows == 0) {
+    text = "paths do not cross, grouped is at least as fast at every count";
+  } else if (crossing.first_grouped == 0) {
+    text = "paths do not cross, rows are faster at " + number(crossing.last_rows) + " tokens";
+  } else {
+    text = "paths cross between " + number(crossing.last_rows) + " and " +
+           number(crossing.first_grouped) + " tokens";
+  }
+  if (valley.points.front().grouped) return text + "; memra_moe takes grouped throughout";
+  if (!valley.points.back().grouped) return text + "; memra_moe takes rows throughout";
+  return text + "; memra_moe changes at " + number(valley.grouped_min_tokens);
 }
 
 void print_grouped_summary(const GroupedResults& results) {

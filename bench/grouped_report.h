@@ -33,6 +33,10 @@ void print_grouped_summary(const GroupedResults& results);
 // "time falls by more than 5 % at 17 (8.1 %), 33 (6.0 %) tokens", or that it does not.
 std::string valley_verdict(const Valley& valley);
 
+// "paths cross between 7 and 8 tokens; memra_moe changes at 8", or that they or it do not; "" where
+// no count was timed by both paths.
+std::string crossing_text(const Valley& valley);
+
 void write_grouped_json(const GroupedResults& results);
 
 }  // namespace memra::bench

@@ -127,6 +127,59 @@ TEST(Valley, MarksFallsBelowTheSlowestSmallerCall) {
   EXPECT_EQ(valley_verdict(valley), "time rises with tokens, within 5 %");
 }
 
+// Counts 1, 2, ... with medians of rows and of grouped; 0: not timed.
+Valley valley_of_paths(const std::vector<std::pair<double, double>>& us, int64_t min_tokens) {
+  Valley valley;
+  valley.grouped_min_tokens = min_tokens;
+  for (const auto& [rows_us, grouped_us] : us) {
+    ValleyPoint& point = valley.points.emplace_back();
+    point.tokens = static_cast<int64_t>(valley.points.size());
+    point.grouped = point.tokens >= min_tokens;
+    if (rows_us > 0) point.rows_us = {rows_us, rows_us, rows_us};
+    if (grouped_us > 0) point.grouped_us = {grouped_us, grouped_us, grouped_us};
+  }
+  return valley;
+}
+
+TEST(Crossing, IsWhereGroupedIsNoSlowerForGood) {
+  const auto text = [](const std::vector<std::pair<double, double>>& us, int64_t min_tokens) {
+    return crossing_text(valley_of_paths(us, min_tokens));
+  };
+  EXPECT_EQ(text({{1, 3}, {2, 3}, {4, 3}, {5, 3}}, 3),
+            "paths cross between 2 and 3 tokens; memra_moe changes at 3");
+  // As fast is fast enough, and memra_moe may be elsewhere.
+  EXPECT_EQ(text({{1, 3}, {3, 3}, {4, 3}}, 3),
+            "paths cross between 1 and 2 tokens; memra_moe changes at 3");
+  // Faster once, but not for good.
+  EXPECT_EQ(text({{1, 3}, {4, 3}, {3, 4}, {5, 4}, {6, 4}}, 2),
+            "paths cross between 3 and 4 tokens; memra_moe changes at 2");
+  // Counts timed by one path say nothing.
+  EXPECT_EQ(text({{1, 3}, {0, 3}, {5, 4}, {0, 5}}, 4),
+            "paths cross between 1 and 3 tokens; memra_moe changes at 4");
+  EXPECT_EQ(text({{1, 3}, {4, 3}, {3, 4}, {0, 4}}, 5),
+            "paths do not cross, rows are faster at 3 tokens; memra_moe takes rows throughout");
+  EXPECT_EQ(text({{3, 3}, {4, 3}}, 1),
+            "paths do not cross, grouped is at least as fast at every count; memra_moe takes "
+            "grouped throughout");
+  EXPECT_EQ(text({{0, 3}, {4, 0}, {0, 0}}, 2), "");
+  EXPECT_EQ(crossing_text({}), "");
+}
+
+TEST(Crossing, IsZeroWhereThereIsNoSuchCount) {
+  const auto expect = [](const std::vector<std::pair<double, double>>& us, int64_t last_rows,
+                         int64_t first_grouped) {
+    const PathCrossing crossing = find_crossing(valley_of_paths(us, 2).points);
+    EXPECT_EQ(crossing.last_rows, last_rows);
+    EXPECT_EQ(crossing.first_grouped, first_grouped);
+    EXPECT_EQ(crossing.is_timed(), last_rows + first_grouped > 0);
+  };
+  expect({{1, 3}, {4, 3}}, 1, 2);
+  expect({{1, 3}, {2, 3}}, 2, 0);
+  expect({{3, 3}, {4, 3}}, 0, 1);
+  expect({{0, 3}, {4, 0}}, 0, 0);
+  expect({}, 0, 0);
+}
+
 TEST(GroupedRatios, OnlyOfWhatWasMeasured) {
   GroupedRow row;
   const auto add = [&](const char* name, double burst, double sustained) {

@@ -55,6 +55,19 @@ void find_falls(std::vector<ValleyPoint>* points) {
   }
 }
 
+PathCrossing find_crossing(const std::vector<ValleyPoint>& points) {
+  PathCrossing crossing;
+  for (const ValleyPoint& point : points) {
+    if (!point.rows_us || !point.grouped_us) continue;
+    if (point.rows_us->median < point.grouped_us->median) {
+      crossing = {point.tokens, 0};
+    } else if (crossing.first_grouped == 0) {
+      crossing.first_grouped = point.tokens;
+    }
+  }
+  return crossing;
+}
+
 Valley measure_valley(const GroupedBanks& banks, const GroupedCase& grouped_case,
                       const RegimeSettings& settings, bool both_paths, Progress* progress) {
   Valley valley;

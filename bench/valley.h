@@ -38,6 +38,18 @@ struct Valley {
 // Sets `fall` of points in rising order of tokens.
 void find_falls(std::vector<ValleyPoint>* points);
 
+// Where the grouped path overtakes rows for good, of the counts at which both were timed; 0: of no
+// count is that so.
+struct PathCrossing {
+  int64_t last_rows = 0;      // the largest at which rows are faster
+  int64_t first_grouped = 0;  // the smallest from which on grouped is at least as fast at all
+
+  bool is_timed() const { return last_rows > 0 || first_grouped > 0; }
+};
+
+// Of points in rising order of tokens.
+PathCrossing find_crossing(const std::vector<ValleyPoint>& points);
+
 Valley measure_valley(const GroupedBanks& banks, const GroupedCase& grouped_case,
                       const RegimeSettings& settings, bool both_paths, Progress* progress);
 
