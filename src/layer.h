@@ -61,10 +61,10 @@ struct memra_moe_layer {
     const int64_t fits = MEMRA_GROUPED_MAX_PAIRS / shape.top_k;
     return max_tokens < fits ? max_tokens : fits;
   }
-  // The rule of memra_moe: rows below, grouped from there on.
+  // The rule of memra_moe: rows below, grouped from there on. Never INT64_MAX + 1: no min_tokens is
+  // above such a max_tokens.
   int64_t first_grouped_tokens() const {
-    const int64_t never = max_tokens + 1;
-    return grouped.min_tokens < never ? grouped.min_tokens : never;
+    return grouped.min_tokens <= max_tokens ? grouped.min_tokens : max_tokens + 1;
   }
   memra::GroupedShape grouped_shape() const;
   // Bytes of a call by that path; tokens may be beyond its own limit.

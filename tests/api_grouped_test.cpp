@@ -115,6 +115,7 @@ TEST_F(ApiGrouped, PairsThatFitNoInt32) {
   EXPECT_EQ(info.grouped_max_tokens, 1073741823);
   memra_moe_args moe = world.moe_args();
   moe.tokens = args.tokens;
+  moe.path = MEMRA_PATH_GROUPED;
   for (const auto entry : {memra_moe_grouped, memra_moe})
     expect_refused(entry(layer, &moe, nullptr), {"tokens is 1073741824", "1073741823"});
   memra_moe_layer_destroy(layer);

@@ -138,6 +138,13 @@ TEST_P(PathRule, IsWhatInfoSaysOfALayer) {
   }
 }
 
+// Where max_tokens + 1 is no number.
+TEST_P(PathRule, TakesTheLargestMaxTokens) {
+  const std::int64_t rule = engine().is_cuda() ? path_rule(4, 2).min_tokens : kMaxInt64;
+  EXPECT_EQ(grouped_min_tokens(4, 2, kMaxInt64), rule);
+  EXPECT_EQ(grouped_min_tokens(4, 2, kMaxInt64 - 1), rule);
+}
+
 MEMRA_ON_BOTH_BACKENDS(PathRule);
 
 }  // namespace
