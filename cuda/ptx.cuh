@@ -331,12 +331,7 @@ __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Named barriers of a block, 1 to 15 (0 is __syncthreads). Of `threads` threads, those that arrive
-// go on, and those that sync wait for all; what was written before an arrival is visible after the
-// sync.
-__device__ __forceinline__ void named_arrive(int id, int threads) {
-  asm volatile("barrier.cta.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
+// Named barriers of a block, 1 to 15 (0 is __syncthreads), for `threads` of its threads.
 __device__ __forceinline__ void named_sync(int id, int threads) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

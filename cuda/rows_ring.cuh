@@ -44,13 +44,10 @@ struct RingPosition {
   }
 };
 
-// Sums on their way from the consumer warps to the finisher go through a ring of their own. A place
-// is full when all consumers have arrived at its named barrier, which is one instruction a warp; it
-// is empty when the finisher's threads have arrived at its `empty` barrier.
-inline constexpr int kFirstDotBarrier = 1;
+// Sums on their way from the consumer warps to the finisher go through a ring of their own.
 inline constexpr int kMaxDotSlots = 4;
-inline constexpr int kConsumerBarrier = kFirstDotBarrier + kMaxDotSlots;
-inline constexpr int kDotThreads = kConsumerThreads + 32;  // consumers and finisher
+
+inline constexpr int kConsumerBarrier = 1;
 
 inline constexpr uintptr_t kCopyAlignment = 16;  // of the copy engine
 
@@ -162,9 +159,12 @@ static_assert(kUnitSlots > kMaxStages + kMaxDotSlots + 1);
 template <int kRun>
 using Runs = RunTable<(kRun > kNarrowRun ? kMaxRoutedPairs / 2 : kMaxRoutedPairs)>;
 
+// All threads arrive that have read or written: one a warp, behind a barrier of the warp, would do
+// and is no faster, but the race checker follows threads.
 struct RingBarriers {
   uint64_t full[kMaxStages];
   uint64_t empty[kMaxStages];
+  uint64_t dots_full[kMaxDotSlots];
   uint64_t dots_empty[kMaxDotSlots];
 };
 
@@ -248,6 +248,9 @@ struct RingMemory {
   __device__ __forceinline__ uint32_t empty(int stage) const {
     return barriers + offsetof(RingBarriers, empty) + stage * 8;
   }
+  __device__ __forceinline__ uint32_t dots_full(int slot) const {
+    return barriers + offsetof(RingBarriers, dots_full) + slot * 8;
+  }
   __device__ __forceinline__ uint32_t dots_empty(int slot) const {
     return barriers + offsetof(RingBarriers, dots_empty) + slot * 8;
   }
@@ -260,9 +263,12 @@ struct RingMemory {
     if (i < 0 || i >= 32) return;
     if (i < shape.stages) {
       barrier_init(full(i), 1);
-      barrier_init(empty(i), kConsumerWarps);
+      barrier_init(empty(i), kConsumerThreads);
     }
-    if (i < dot_slots(kRun)) barrier_init(dots_empty(i), 32);
+    if (i < dot_slots(kRun)) {
+      barrier_init(dots_full(i), kConsumerThreads);
+      barrier_init(dots_empty(i), 32);
+    }
     barrier_init_fence();
   }
 };

@@ -171,7 +171,7 @@ __device__ __forceinline__ void pass_on(RingControl<kRun>& c, const RingMemory<k
   barrier_wait(m.dots_empty(slot), unit / dot_slots(kRun) % 2 ^ 1);
   store(m.dots(slot));
   if (warp == 0) hand_over(c.units[unit % kUnitSlots], c.dot_units[slot], lane);
-  named_arrive(kFirstDotBarrier + slot, kDotThreads);
+  barrier_arrive(m.dots_full(slot));
 }
 
 // A consumer warp over the units of a segment, whose blocks have an operand each, by its place from
@@ -221,8 +221,7 @@ __device__ __forceinline__ void consume(RingControl<1>& c, const RingMemory<1>& 
               stage + (partial ? last.scales() : scales) + i * kScaleStep, x_at + i);
           if (partial) w.scales[0] &= last.mask();
           if (i == kPieces - 1) {
-            __syncwarp();
-            if (lane == 0) barrier_arrive(m.empty(at.stage));
+            barrier_arrive(m.empty(at.stage));
             at.advance(m.shape.stages);
           }
           if constexpr (kArm == RowsArm::kLoadOnly) {
@@ -256,8 +255,7 @@ __device__ __forceinline__ void consume(RingControl<1>& c, const RingMemory<1>& 
         }
       }
     } else {
-      __syncwarp();
-      if (lane == 0) barrier_arrive(m.empty(at.stage));
+      barrier_arrive(m.empty(at.stage));
       at.advance(m.shape.stages);
     }
     pass_on(c, m, index, warp, lane,
@@ -300,9 +298,7 @@ __device__ __forceinline__ void consume(RingControl<kRun>& c, const RingMemory<k
           for (int i = 0; i < here; ++i) {
             const bool releases = i == here - 1;
             step(stage, i, !kFull && releases && left == 0, [&] {
-              if (!releases) return;
-              __syncwarp();
-              if (lane == 0) barrier_arrive(m.empty(at.stage));
+              if (releases) barrier_arrive(m.empty(at.stage));
             });
           }
           at.advance(m.shape.stages);
@@ -377,8 +373,7 @@ __device__ __forceinline__ void consume(RingControl<kRun>& c, const RingMemory<k
         });
       }
     } else {
-      __syncwarp();
-      if (lane == 0) barrier_arrive(m.empty(at.stage));
+      barrier_arrive(m.empty(at.stage));
       at.advance(m.shape.stages);
     }
     pass_on(c, m, index, warp, lane, [&](uint32_t dots) {
@@ -471,9 +466,11 @@ __device__ __forceinline__ float2 wide_dots(const RingMemory<kRun>& m, int slot,
 
 // The next unit of the finisher, in `to` from here on, and where its sums are.
 template <int kRun>
-__device__ __forceinline__ int take_unit(RingControl<kRun>& c, uint32_t& index, int lane) {
-  const int slot = static_cast<int>(index++ % dot_slots(kRun));
-  named_sync(kFirstDotBarrier + slot, kDotThreads);
+__device__ __forceinline__ int take_unit(RingControl<kRun>& c, const RingMemory<kRun>& m,
+                                         uint32_t& index, int lane) {
+  const int slot = static_cast<int>(index % dot_slots(kRun));
+  barrier_wait(m.dots_full(slot), index / dot_slots(kRun) % 2);
+  ++index;
   __syncwarp();  // the unit before has been read
   hand_over(c.dot_units[slot], c.finishing, lane);
   __syncwarp();

@@ -100,7 +100,7 @@ __device__ __forceinline__ void finish_down(const DownParams& p, const BlockPlan
   const uint32_t size = plan.down[round].size();
   for (uint32_t i = 0; i < size; ++i) {
     for (int s = first_slot; s < end_slot; s += 2) {
-      const int slot = take_unit(c, index, lane);
+      const int slot = take_unit(c, m, index, lane);
       const float own = take_dual_dots<kArm>(m, slot, lane);
       const float other = __shfl_xor_sync(~0u, own, 2);
       const int64_t row = static_cast<int64_t>(unit.row_block) * kRowBlock + lane / 4;
@@ -135,7 +135,7 @@ __device__ __forceinline__ void finish_down(const DownParams& p, uint32_t n_unit
   const int t = lane % 4;
   const Unit<kRun>& unit = c.finishing;
   for (uint32_t i = 0; i < n_units; ++i) {
-    const int slot = take_unit(c, index, lane);
+    const int slot = take_unit(c, m, index, lane);
     const auto put = [&](int j, int block, float dot) {
       const int64_t row = (static_cast<int64_t>(unit.row_block) + block) * kRowBlock + lane / 4;
       if (j < unit.count && row < p.rows) p.dots[unit.pair[j] * p.rows + row] = dot;

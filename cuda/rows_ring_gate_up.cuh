@@ -140,7 +140,7 @@ __device__ __forceinline__ void finish_gate_up(const GateUpParams& p, const Outb
     }
   };
   while (index != end) {
-    const int slot = take_unit(c, index, lane);
+    const int slot = take_unit(c, m, index, lane);
     const int64_t row = static_cast<int64_t>(unit.row_block) * kRowBlock + r;
     const auto put = [&](int j, float gate, float up) {
       if constexpr (kArm == RowsArm::kLoadOnly) {

@@ -215,7 +215,7 @@ void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, std::uin
   m.step();
 }
 
-void named_barrier(int id, int threads, bool waits) {
+void named_barrier(int id, int threads) {
   Machine& m = machine();
   m.step();
   NamedBarrier& barrier = m.block().named[id];
@@ -228,7 +228,7 @@ void named_barrier(int id, int threads, bool waits) {
     barrier.arrived = 0;
     ++barrier.generation;
     m.wake(barrier.waiting);
-  } else if (waits) {
+  } else {
     while (barrier.generation == generation)
       m.wait(barrier.waiting, "named barrier", static_cast<std::uint64_t>(id));
   }

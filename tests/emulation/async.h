@@ -28,6 +28,6 @@ void phase_barrier_wait(std::uint32_t address, std::uint32_t parity);
 void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier);
 
 // ---- barrier.cta
-void named_barrier(int id, int threads, bool waits);
+void named_barrier(int id, int threads);
 
 }  // namespace memra::emulation

@@ -203,11 +203,8 @@ void copy_async_wait() {
   emulation::lane_copy_wait(kPending);
 }
 
-inline void named_arrive(int id, int threads) {
-  emulation::named_barrier(id, threads, false);
-}
 inline void named_sync(int id, int threads) {
-  emulation::named_barrier(id, threads, true);
+  emulation::named_barrier(id, threads);
 }
 
 inline int value_here(int value) {

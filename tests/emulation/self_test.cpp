@@ -76,7 +76,7 @@ TEST(EmulatorSelf, FindsAMissingBarrier) {
   EXPECT_GT(copy_through_shared(true, false).wrong, 0);
 }
 
-// ---- Named barriers: a warp writes and goes on, another one waits and reads
+// ---- Named barriers: a warp writes, another one reads
 
 Findings hand_over(bool arrives, bool waits) {
   emulation::Guarded<uint32_t> out(32, 0);
@@ -84,7 +84,7 @@ Findings hand_over(bool arrives, bool waits) {
     const uint32_t mine = shared_address(dynamic_shared()) + threadIdx.x % 32 * 4;
     if (threadIdx.x < 32) {
       store_shared(mine, threadIdx.x + 1);
-      if (arrives) named_arrive(1, 64);
+      if (arrives) named_sync(1, 64);
     } else {
       if (waits) named_sync(1, 64);
       out[threadIdx.x % 32] = load_shared(mine);
