@@ -54,7 +54,8 @@ class Layer {
     return reinterpret_cast<T*>(static_cast<std::byte*>(args_.workspace) + offset);
   }
   TilePlans tiles() const {
-    return tile_plans(device_, experts(), shape_.gate_format == shape_.up_format,
+    return tile_plans(device_, experts(),
+                      {shape_.gate_format, shape_.up_format, shape_.down_format},
                       at<void>(places_.tiles));
   }
   ExpertRows experts() const {

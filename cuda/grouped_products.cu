@@ -3,6 +3,7 @@
 #include "grouped_products.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "grouped_kernels.h"
 #include "grouped_layout.cuh"
@@ -31,16 +32,20 @@ ProductFamily family_of(const Device& device) {
   return device.wgmma ? ProductFamily::kWgmma : ProductFamily::kMma;
 }
 
+// Of those that take tiles so wide, the one with the narrowest; the tables are whole.
 template <class Kernel>
 const Kernel& find_kernel(const Device& device, memra_format first, memra_format second,
-                          int32_t max_units) {
+                          int32_t units) {
   const std::span<const Kernel> kernels = Kernels<Kernel>::of(family_of(device));
+  const Kernel* found = &kernels.front();
+  int32_t width = std::numeric_limits<int32_t>::max();
   for (const Kernel& k : kernels) {
-    if (k.first_v2 == is_v2(first) && k.second_v2 == is_v2(second) && k.max_units == max_units) {
-      return k;
-    }
+    const bool fits = k.first_v2 == is_v2(first) && k.second_v2 == is_v2(second);
+    if (!fits || k.max_units < units || k.max_units >= width) continue;
+    found = &k;
+    width = k.max_units;
   }
-  return kernels.front();  // the tables are whole
+  return *found;
 }
 
 // Whether the code that the driver took for this device has the family's instructions.
@@ -90,10 +95,11 @@ int64_t run_length(int64_t columns, int64_t row_tiles, int64_t tiles, int32_t z_
 
 // As many blocks as run at once, or fewer where there are fewer runs.
 template <class Kernel, class Out>
-Status launch_product(const Device& device, const Kernel& k, ProductParams params, const Out& out,
-                      int64_t tile_rows, const Launch& launch) {
+Status launch_product(const Device& device, const Kernel& k, const TilePlan& plan,
+                      ProductParams params, const Out& out, int64_t tile_rows,
+                      const Launch& launch) {
   const int64_t row_tiles = (params.outputs + tile_rows - 1) / tile_rows;
-  const int64_t tiles = most_tiles(params.rows, params.n_experts, k.max_units);
+  const int64_t tiles = most_tiles(params.rows, params.n_experts, plan.max_units);
   const int64_t blocks = int64_t{device.n_multiprocessors} * k.resident;
   const int64_t run = run_length(params.columns, row_tiles, tiles, k.z_blocks, blocks);
   params.run = static_cast<int32_t>(run);
@@ -118,11 +124,15 @@ Status products_load(Device* device) {
   return plan_tiles_load();
 }
 
-TilePlans tile_plans(const Device& device, const ExpertRows& rows, bool one_format, void* memory) {
+TilePlans tile_plans(const Device& device, const ExpertRows& rows, const TileFormats& formats,
+                     void* memory) {
   auto* const list = static_cast<TileList*>(memory);
   if (!device.wgmma) return {{list, kMmaTileUnits}, {list, kMmaTileUnits}};
-  if (!one_format || rows.rows <= kNarrowRows * rows.n_experts) {
-    return {{list, kNarrowTileUnits}, {list, kNarrowTileUnits}};
+  if (formats.gate != formats.up || rows.rows <= kNarrowRows * rows.n_experts) {
+    // The kernels of NVFP4_V1 alone are no faster with narrow tiles.
+    const bool v2 = is_v2(formats.gate) || is_v2(formats.up) || is_v2(formats.plane);
+    const int32_t units = v2 ? kNarrowTileUnits : kWidePlaneUnits;
+    return {{list, units}, {list, units}};
   }
   auto* const behind = static_cast<uint8_t*>(memory) + wide_list_bytes(rows.rows, rows.n_experts);
   return {{list, kMaxTileUnits}, {reinterpret_cast<TileList*>(behind), kWidePlaneUnits}};
@@ -142,7 +152,7 @@ Status gate_up_product(const Device& device, const GateUpProductArgs& args, cons
                           {args.limit, args.alpha}};
   const auto& k = find_kernel<GroupedGateUpKernel>(device, args.gate_format, args.up_format,
                                                    args.tiles.max_units);
-  return launch_product(device, k, params, out, kSetRows, launch);
+  return launch_product(device, k, args.tiles, params, out, kSetRows, launch);
 }
 
 const char* gate_up_product_name(const Device& device, memra_format gate, memra_format up) {
@@ -158,7 +168,8 @@ Status plane_product(const Device& device, const PlaneProductArgs& args, const L
   params.counter = args.turn;
   const auto& k =
       find_kernel<GroupedPlaneKernel>(device, args.format, args.format, args.tiles.max_units);
-  return launch_product(device, k, params, PlaneOut{args.out, args.packed}, 2 * kSetRows, launch);
+  return launch_product(device, k, args.tiles, params, PlaneOut{args.out, args.packed},
+                        2 * kSetRows, launch);
 }
 
 const char* plane_product_name(const Device& device, memra_format format) {

@@ -42,12 +42,15 @@ struct TilePlan {
   int32_t max_units;
 };
 // The lists of gate and up and of single planes over the same rows, which may be one and the same.
-// Gate and up of different formats have narrow tiles alone.
 struct TilePlans {
   TilePlan gate_up, plane;
 };
+struct TileFormats {
+  memra_format gate, up, plane;
+};
 // They lie in `memory`, of tile_plans_size(), which rises with both.
-TilePlans tile_plans(const Device& device, const ExpertRows& rows, bool one_format, void* memory);
+TilePlans tile_plans(const Device& device, const ExpertRows& rows, const TileFormats& formats,
+                     void* memory);
 uint64_t tile_plans_size(int64_t rows, int64_t n_experts);
 Status plan_tiles(const Device& device, const ExpertRows& rows, const TilePlans& plans,
                   const Launch& launch);

@@ -3,11 +3,11 @@
 // The persistent kernel of the grouped products on sm_90a: its producer, and the product of a tile.
 // Activations come by bulk copies: a slab of 64 columns of a tile is one run. Weights would be two
 // runs for every 8 rows, and bulk copies begin every 45 clocks at best: two warps copy them
-// instead. Both go by blocks of 128 columns.
+// instead, or who decodes them loads them. All go by blocks of 128 columns.
 
 #include <type_traits>
 
-#include "grouped_weights.cuh"
+#include "grouped_direct.cuh"
 #include "wgmma.cuh"
 
 namespace memra::cuda {
@@ -25,8 +25,11 @@ struct RingPlace {
 };
 
 // Copies of 16 bytes need two warps, those of 4 bytes all three that there are.
-template <class Fragments>
-inline constexpr int kWeightThreads = Fragments::kFirstV2&& Fragments::kSecondV2 ? 64 : 96;
+template <class Shared, class Fragments>
+MEMRA_HD constexpr int weight_threads() {
+  if (Shared::kDirect) return 0;
+  return Fragments::kFirstV2 && Fragments::kSecondV2 ? 64 : 96;
+}
 inline constexpr int kFirstWeightThread = kGroupedConsumers + 32;
 
 template <class Shared, class Fragments>
@@ -40,13 +43,13 @@ __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
       barrier_init(Shared::z_barrier(address, i) + kEmptied, kWarps);
     }
     for (int i = 0; i < Shared::kBlocks; ++i) {
-      barrier_init(Shared::weights_barrier(address, i), kWeightThreads<Fragments>);
+      barrier_init(Shared::weights_barrier(address, i), weight_threads<Shared, Fragments>());
       barrier_init(Shared::weights_barrier(address, i) + kEmptied, kWarps);
     }
     for (int i = 0; i < Shared::kTileQueue; ++i) {
       barrier_init(Shared::entry_barrier(address, i), 1);
       barrier_init(Shared::entry_barrier(address, i) + kEmptied,
-                   kWarps + kWeightThreads<Fragments> / 32);
+                   kWarps + weight_threads<Shared, Fragments>() / 32);
     }
     barrier_init_fence();
     copy_engine_fence();
@@ -101,14 +104,14 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
   }
 }
 
-// ---- Producer of weights: kWeightThreads threads
+// ---- Producer of weights: weight_threads() threads
 
 template <class Shared, class Fragments>
 __device__ __forceinline__ void produce_weights(const ProductParams& params,
                                                 const SharedView& shared) {
   RingPlace<Shared::kTileQueue> queue(0);
   RingPlace<Shared::kBlocks> ring(1);
-  constexpr int kThreads = kWeightThreads<Fragments>;
+  constexpr int kThreads = weight_threads<Shared, Fragments>();
   const int blocks = blocks_of(params.columns);
 #pragma unroll 1
   for (;;) {
@@ -161,6 +164,11 @@ class Consumer {
   __device__ __forceinline__ explicit Consumer(const ProductParams& params)
       : params_(params), weights_(0), ring_(0), queue_(0) {}
 
+  // Before the first tile.
+  __device__ __forceinline__ void start(const SharedView& shared) {
+    if constexpr (Shared::kDirect) load_tile(shared, queue_);
+  }
+
   // Waits for the next tile.
   __device__ __forceinline__ auto tile(const SharedView& shared) const -> const TileEntry& {
     barrier_wait(Shared::entry_barrier(shared.address, queue_.place), queue_.parity);
@@ -194,6 +202,10 @@ class Consumer {
     BlockWeights weights;
     // Of half a block, which is the last, addresses are worked out anew: registers are few.
     const auto read = [&](bool half) {
+      if constexpr (Shared::kDirect) {
+        weights = next_;
+        return;
+      }
       const uint32_t offset = weights_.place * Shared::kBlockBytes;
       barrier_wait(Shared::weights_barrier(shared.address, weights_.place), weights_.parity);
       if (half) {
@@ -231,6 +243,23 @@ class Consumer {
       wgmma_wait<1>();
     };
 
+    auto left = static_cast<int>(n_slabs(params_.columns));
+    // Loads what follows the block at hand.
+    const auto load_next = [&] {
+      if (left <= 2) {
+        auto next = queue_;
+        next.advance();
+        load_tile(shared, next);
+      } else if ((tile.flags & kTileLive) == 0) {
+        return;
+      } else if (left > 3) {
+        direct_.template load<false>(next_, left / 2 - 1);
+      } else {
+        direct_.start(tile, params_.columns, static_cast<int>(params_.columns / kBlockColumns),
+                      true);
+        direct_.template load<true>(next_, 0);
+      }
+    };
     // The first slab of a block, as soon as its activations are there.
     const auto begin = [&](bool half) {
       barrier_wait(Shared::z_barrier(shared.address, ring_.place), ring_.parity);
@@ -239,11 +268,15 @@ class Consumer {
       decode(Word<0>{});
       multiply(Word<0>{});
       // All weights are in registers, and the products of the block before are done.
+      if constexpr (Shared::kDirect) load_next();
       __syncwarp();
       const bool leads = (thread_index_here() & 31) == 0;
-      barrier_arrive_if(leads, Shared::weights_barrier(shared.address, weights_.place) + kEmptied);
+      if constexpr (!Shared::kDirect) {
+        barrier_arrive_if(leads,
+                          Shared::weights_barrier(shared.address, weights_.place) + kEmptied);
+        weights_.advance();
+      }
       barrier_arrive_if(leads && before != 0, before + kEmptied);
-      weights_.advance();
       decode(Word<1>{});
       multiply(Word<1>{});
     };
@@ -251,7 +284,6 @@ class Consumer {
       if (frees) before = Shared::z_barrier(shared.address, ring_.place);
       ring_.advance();
     };
-    auto left = static_cast<int>(n_slabs(params_.columns));
     read(left == 1);
 #pragma unroll 1
     for (; left > 1; left -= 2) {
@@ -281,8 +313,26 @@ class Consumer {
   template <int kWord>
   using Word = std::integral_constant<int, kWord>;
 
+  // The first block of a tile, once the tile is known.
+  __device__ __forceinline__ void load_tile(const SharedView& shared,
+                                            const RingPlace<Shared::kTileQueue>& queue) {
+    barrier_wait(Shared::entry_barrier(shared.address, queue.place), queue.parity);
+    const TileEntry& entry = entries<Shared>(shared)[queue.place];
+    if (entry.units == 0 || (entry.flags & kTileLive) == 0) return;
+    const auto blocks = static_cast<int>(params_.columns / kBlockColumns);
+    direct_.start(entry, params_.columns, 0, blocks == 0);
+    if (blocks == 0) {
+      direct_.template load<true>(next_, 0);
+    } else {
+      direct_.prefetch_first(blocks);
+      direct_.template load<false>(next_, blocks);
+    }
+  }
+
   const ProductParams& params_;
   RingPlace<Shared::kBlocks> weights_;
+  DirectWeights<Rows, kFused> direct_;
+  BlockWeights next_;  // those that direct_ loads
   RingPlace<Shared::kZBlocks> ring_;
   RingPlace<Shared::kTileQueue> queue_;
 };
@@ -307,19 +357,20 @@ __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& par
   dependency_wait();
   dependency_release();
   // What a block may have of an SM's 64 K, dealt anew.
-  constexpr int kProducer = Shared::kResident == 1 ? 56 : 48;
-  constexpr int kConsumer = Shared::kResident == 1 ? 224 : 96;
+  constexpr int kProducer = Shared::kDirect ? 40 : Shared::kResident == 1 ? 56 : 48;
+  constexpr int kConsumer = Shared::kDirect ? 232 : Shared::kResident == 1 ? 224 : 96;
   if (threadIdx.x >= kGroupedConsumers) {
     give_registers<kProducer>();
-    const int weight_thread = static_cast<int>(threadIdx.x) - kFirstWeightThread;
-    if (threadIdx.x == kGroupedConsumers) {
-      produce<Shared, Fragments, kFused>(params, shared);
-    } else if (weight_thread >= 0 && weight_thread < kWeightThreads<Fragments>) {
-      produce_weights<Shared, Fragments>(params, shared);
+    if (threadIdx.x == kGroupedConsumers) produce<Shared, Fragments, kFused>(params, shared);
+    if constexpr (!Shared::kDirect) {
+      const int weight_thread = static_cast<int>(threadIdx.x) - kFirstWeightThread;
+      if (weight_thread >= 0 && weight_thread < weight_threads<Shared, Fragments>())
+        produce_weights<Shared, Fragments>(params, shared);
     }
   } else {
     take_registers<kConsumer>();
     Consumer<Shared, Fragments, Rows, kFused> consumer(params);
+    consumer.start(shared);
     consume<Shared::kUnits>(consumer, shared, tile);
   }
 }

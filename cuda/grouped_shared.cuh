@@ -33,15 +33,18 @@ struct alignas(16) TileEntry {
 // Has weights; without, outputs are 0. Its activations are not wanted any more after it.
 inline constexpr uint32_t kTileLive = 1, kTileFrees = 2;
 
-// kUnits: the widest tile. kBlocks: blocks of 128 columns of weights on their way, kZBlocks: of
-// activations. kStaged: outputs go through shared memory. kResident: blocks of threads on an SM.
+// kUnits: the widest tile. kBlocks: blocks of 128 columns of weights on their way, none where they
+// go straight into registers; kZBlocks: of activations. kStaged: outputs go through shared memory.
+// kResident: blocks of threads on an SM.
 template <int kUnits_, int kBlocks_, int kZBlocks_, bool kStaged, int kResident_ = 1>
 struct GroupedShared {
   static constexpr int kUnits = kUnits_, kBlocks = kBlocks_, kZBlocks = kZBlocks_;
   static constexpr int kResident = kResident_;
   static constexpr int kColumns = kTileUnit * kUnits;
-  // Weights of kBlocks blocks ahead may be those of as many tiles.
-  static constexpr int kTileQueue = kBlocks + 1;
+  static constexpr bool kDirect = kBlocks == 0;
+  // Weights of kBlocks blocks ahead may be those of as many tiles; direct ones are of the next,
+  // behind which activations of one more are on their way.
+  static constexpr int kTileQueue = (kDirect ? 2 : kBlocks) + 1;
   // Up to 7 rows more: a tile begins where its first row is in the swizzle's period of 8.
   static constexpr int kSlabBytes = (kColumns + 8) * static_cast<int>(kSlabRowBytes);
   static constexpr int kZBlockBytes = 2 * kSlabBytes;
@@ -77,6 +80,9 @@ struct GroupedShared {
 // Of one plane tiles are a little less wide, so that all slabs of 640 columns fit.
 using WideGateUp = GroupedShared<kMaxTileUnits, 4, 4, true>;
 using WidePlane = GroupedShared<kWidePlaneUnits, 3, 5, false>;
+// The same for NVFP4_V1.
+using DirectGateUp = GroupedShared<kMaxTileUnits, 0, 5, true>;
+using DirectPlane = GroupedShared<kWidePlaneUnits, 0, 5, false>;
 using NarrowGateUp = GroupedShared<kNarrowTileUnits, 3, 3, true, 2>;
 using NarrowPlane = GroupedShared<kNarrowTileUnits, 4, 3, false, 2>;
 // Gate and up of different formats, for which half the registers are not enough.

@@ -12,8 +12,7 @@ constexpr GroupedGateUpKernel entry(const char* name) {
 constexpr GroupedGateUpKernel kKernels[] = {
     entry<WideGateUp, SetsV2>("grouped_gate_up_wgmma_v2"),
     entry<NarrowGateUp, SetsV2>("grouped_gate_up_wgmma_v2_narrow"),
-    entry<WideGateUp, SetsV1>("grouped_gate_up_wgmma_v1"),
-    entry<NarrowGateUp, SetsV1>("grouped_gate_up_wgmma_v1_narrow"),
+    entry<DirectGateUp, SetsV1>("grouped_gate_up_wgmma_v1"),
     entry<MixedGateUp, SetsV1V2>("grouped_gate_up_wgmma_v1_v2"),
     entry<MixedGateUp, SetsV2V1>("grouped_gate_up_wgmma_v2_v1"),
 };

@@ -12,8 +12,7 @@ constexpr GroupedPlaneKernel entry(const char* name) {
 constexpr GroupedPlaneKernel kKernels[] = {
     entry<WidePlane, SetsV2>("grouped_plane_wgmma_v2"),
     entry<NarrowPlane, SetsV2>("grouped_plane_wgmma_v2_narrow"),
-    entry<WidePlane, SetsV1>("grouped_plane_wgmma_v1"),
-    entry<NarrowPlane, SetsV1>("grouped_plane_wgmma_v1_narrow"),
+    entry<DirectPlane, SetsV1>("grouped_plane_wgmma_v1"),
 };
 
 }  // namespace

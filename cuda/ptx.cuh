@@ -259,6 +259,13 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// Of what nothing writes meanwhile; issued where it stands.
+__device__ __forceinline__ uint32_t load_constant(const void* p) {
+  uint32_t v;
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
+}
+
 // Shared memory by its own 32-bit addresses: a generic pointer is made anew, three instructions,
 // wherever the compiler thinks that cheaper than a register.
 __device__ __forceinline__ uint32_t load_shared(uint32_t address) {

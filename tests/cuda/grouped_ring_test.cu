@@ -46,16 +46,18 @@ Agent weight_producer(int tiles, int blocks) {
   return ops;
 }
 
-Agent warp(int tiles, int blocks, int run) {
+// direct: the weights of a tile are asked for in the last block of the tile before.
+Agent warp(int tiles, int blocks, int run, bool direct = false) {
   Agent ops;
   for (int tile = 0; tile < tiles; ++tile) {
     const bool frees = tile % run == run - 1 || tile == tiles - 1;
     const int first = tile / run * blocks;
     ops.push_back({Op::kTake, kTiles, tile});
     for (int block = 0; block < blocks; ++block) {
-      ops.push_back({Op::kTake, kWeights, tile * blocks + block});
+      if (!direct) ops.push_back({Op::kTake, kWeights, tile * blocks + block});
       ops.push_back({Op::kTake, kActivations, first + block});
-      ops.push_back({Op::kEmpty, kWeights, tile * blocks + block});
+      if (!direct) ops.push_back({Op::kEmpty, kWeights, tile * blocks + block});
+      if (direct && block == blocks - 1) ops.push_back({Op::kTake, kTiles, tile + 1});
       if (frees && block > 0) ops.push_back({Op::kEmpty, kActivations, first + block - 1});
     }
     if (frees) ops.push_back({Op::kEmpty, kActivations, first + blocks - 1});
@@ -75,8 +77,9 @@ bool runs_through(const std::array<Agent, 3>& agents, const std::array<int, kRin
     for (size_t a = 0; a < agents.size(); ++a) {
       for (; done[a] < agents[a].size(); ++done[a], moved = true) {
         const Op& op = agents[a][done[a]];
-        const int freed = op.ring == kTiles ? std::min(emptied[1][kTiles], emptied[2][kTiles])
-                                            : emptied[2][op.ring];
+        const bool by_both = op.ring == kTiles && !agents[1].empty();
+        const int freed =
+            by_both ? std::min(emptied[1][kTiles], emptied[2][kTiles]) : emptied[2][op.ring];
         if (op.kind == Op::kFill && op.index - freed >= places[op.ring]) break;
         if (op.kind == Op::kTake && filled[op.ring] <= op.index) break;
         if (op.kind == Op::kFill) filled[op.ring] = op.index + 1;
@@ -95,8 +98,9 @@ void expect_no_deadlock(int run) {
   for (int blocks = 1; blocks <= 32; ++blocks) {
     if (run > 1 && blocks > Shared::kZBlocks) break;
     for (int tiles = 1; tiles <= 20; ++tiles) {
+      const Agent weights = Shared::kDirect ? Agent() : weight_producer(tiles, blocks);
       ASSERT_TRUE(runs_through(
-          {producer(tiles, blocks, run), weight_producer(tiles, blocks), warp(tiles, blocks, run)},
+          {producer(tiles, blocks, run), weights, warp(tiles, blocks, run, Shared::kDirect)},
           places))
           << blocks << " blocks, " << tiles << " tiles, runs of " << run;
     }
@@ -106,12 +110,15 @@ void expect_no_deadlock(int run) {
 TEST(GroupedRing, TheModelSeesAWaitForEver) {
   // Without room for the next tile the producer never comes to the activations of this one.
   EXPECT_FALSE(runs_through({producer(2, 1, 1), weight_producer(2, 1), warp(2, 1, 1)}, {1, 4, 4}));
+  EXPECT_FALSE(runs_through({producer(2, 1, 1), {}, warp(2, 1, 1, true)}, {1, 4, 0}));
 }
 
 TEST(GroupedRing, NobodyWaitsForEver) {
   for (int run = 1; run <= 4; ++run) {
     expect_no_deadlock<WideGateUp>(run);
     expect_no_deadlock<WidePlane>(run);
+    expect_no_deadlock<DirectGateUp>(run);
+    expect_no_deadlock<DirectPlane>(run);
     expect_no_deadlock<NarrowGateUp>(run);
     expect_no_deadlock<NarrowPlane>(run);
     expect_no_deadlock<MixedGateUp>(run);
@@ -125,6 +132,8 @@ TEST(GroupedRing, FitsABlock) {
   static_assert(NarrowGateUp::kResident == 2 && NarrowPlane::kResident == 2);
   EXPECT_LE(WideGateUp::kBytes, kMost);
   EXPECT_LE(WidePlane::kBytes, kMost);
+  EXPECT_LE(DirectGateUp::kBytes, kMost);
+  EXPECT_LE(DirectPlane::kBytes, kMost);
   EXPECT_LE(MixedGateUp::kBytes, kMost);
   EXPECT_LE(NarrowGateUp::kBytes, kAll);
   EXPECT_LE(NarrowPlane::kBytes, kAll);

@@ -158,7 +158,7 @@ TEST(EmulatedPlane, BitsDoNotDependOnTheBatch) {
   expect_batch_invariance(true, {15, 4}, ref::Format::kV2, 192);
 }
 TEST(EmulatedPlane, BitsDoNotDependOnTheBatchInV1) {
-  expect_batch_invariance(true, {4}, ref::Format::kV1, 320);
+  expect_batch_invariance(true, {15, 4}, ref::Format::kV1, 320);
 }
 TEST(EmulatedPlane, BitsDoNotDependOnTheBatchOfWarpMatrixInstructions) {
   expect_batch_invariance(false, {8}, ref::Format::kV2, 64);
