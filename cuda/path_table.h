@@ -1,7 +1,7 @@
 #pragma once
 
-// From how many tokens on memra_moe takes the grouped path: a table by experts and top_k. It needs
-// no CUDA, so that tests can read it anywhere.
+// From how many tokens on memra_moe takes the grouped path: tables by experts and top_k. They need
+// no CUDA, so that tests can read them anywhere.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,18 +26,33 @@ inline constexpr int64_t kMostMinTokens = MEMRA_ROWS_MAX_TOKENS + 1;
 
 // The first row that fits holds. To edit: bands of experts rise; within a band, which is rows with
 // the same most_experts, those of top_k rise up to kAny; the last band is kAny. A value is what
-// `moe-grouped-ceiling --valley --both-paths` prints last: the second of the counts between which
-// the paths cross. Both paths have been timed with 288 experts and top_k 8 alone
-// (docs/performance.md, "Which path"); the other rows have that value until they are timed, too.
-inline constexpr PathRow kPathTable[] = {
-    {.most_experts = 64, .most_top_k = 4, .min_tokens = 8},
-    {.most_experts = 64, .most_top_k = kAny, .min_tokens = 8},
-    {.most_experts = 128, .most_top_k = 4, .min_tokens = 8},     // gpt-oss-120b
-    {.most_experts = 128, .most_top_k = kAny, .min_tokens = 8},  // Qwen3-30B-A3B, GLM-4.5-Air
-    {.most_experts = 256, .most_top_k = 4, .min_tokens = 8},
-    {.most_experts = 256, .most_top_k = kAny, .min_tokens = 8},  // GLM-4.5, DeepSeek-V3
-    {.most_experts = kAny, .most_top_k = 4, .min_tokens = 8},
-    {.most_experts = kAny, .most_top_k = kAny, .min_tokens = 8},  // Step-3.5-Flash, Kimi-K2
+// `moe-grouped-ceiling --valley --both-paths` prints last, the second of the counts between which
+// the paths cross, or lies between them by a straight line (docs/performance.md, "Which path", has
+// the shapes that were timed). Rows without a name are between those that were.
+inline constexpr PathRow kPathTableV2[] = {
+    {.most_experts = 8, .most_top_k = kAny, .min_tokens = 7},  // Mixtral's shape
+    {.most_experts = 16, .most_top_k = 1, .min_tokens = 44},
+    {.most_experts = 16, .most_top_k = 2, .min_tokens = 20},
+    {.most_experts = 16, .most_top_k = kAny, .min_tokens = 13},
+    {.most_experts = kAny, .most_top_k = 1, .min_tokens = 44},
+    {.most_experts = kAny, .most_top_k = 2, .min_tokens = 33},
+    {.most_experts = kAny, .most_top_k = 4, .min_tokens = 23},  // gpt-oss
+    {.most_experts = kAny, .most_top_k = 6, .min_tokens = 13},
+    {.most_experts = kAny, .most_top_k = kAny, .min_tokens = 8},  // the other models
+};
+// Layers with a bank of NVFP4_V1, which the grouped path decodes at half the speed.
+inline constexpr PathRow kPathTableV1[] = {
+    {.most_experts = 8, .most_top_k = kAny, .min_tokens = 8},
+    {.most_experts = 16, .most_top_k = 1, .min_tokens = 21},
+    {.most_experts = 16, .most_top_k = kAny, .min_tokens = 15},
+    {.most_experts = 64, .most_top_k = 2, .min_tokens = 46},
+    {.most_experts = 64, .most_top_k = 4, .min_tokens = 31},
+    {.most_experts = 64, .most_top_k = 6, .min_tokens = 20},
+    {.most_experts = 64, .most_top_k = kAny, .min_tokens = 12},
+    {.most_experts = 192, .most_top_k = 4, .min_tokens = 54},
+    {.most_experts = 192, .most_top_k = kAny, .min_tokens = 18},  // Qwen3, GLM-4.5
+    {.most_experts = kAny, .most_top_k = 4, .min_tokens = 54},
+    {.most_experts = kAny, .most_top_k = kAny, .min_tokens = 31},  // Step-3.5-Flash, DeepSeek-V3
 };
 
 // Every layer has a row, every row has layers, and every value is a number of tokens.
@@ -54,15 +69,19 @@ constexpr bool is_path_table(std::span<const PathRow> table) {
   }
   return last.most_experts == kAny && last.most_top_k == kAny;
 }
-static_assert(is_path_table(kPathTable));
+static_assert(is_path_table(kPathTableV2) && is_path_table(kPathTableV1));
 
-// The row of a layer, of such a table.
-constexpr const PathRow& path_rule(int64_t n_experts, int64_t top_k,
-                                   std::span<const PathRow> table = kPathTable) {
+// The row of a layer.
+constexpr const PathRow& path_rule(std::span<const PathRow> table, int64_t n_experts,
+                                   int64_t top_k) {
   std::size_t i = 0;
   while (n_experts > table[i].most_experts || top_k > table[i].most_top_k)
     ++i;
   return table[i];
+}
+constexpr std::span<const PathRow> path_table(bool all_v2) {
+  if (all_v2) return kPathTableV2;
+  return kPathTableV1;
 }
 
 }  // namespace memra::cuda

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "conformance/fixture.h"
@@ -17,8 +18,8 @@ namespace {
 
 using cuda::is_path_table;
 using cuda::kAny;
-using cuda::kPathTable;
 using cuda::path_rule;
+using cuda::path_table;
 using cuda::PathRow;
 
 constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
@@ -29,10 +30,12 @@ struct Area {
   std::int64_t first_top_k, last_top_k;
 };
 
-std::vector<Area> areas() {
+constexpr bool kFormats[] = {true, false};  // all NVFP4_V2, not all
+
+std::vector<Area> areas(bool all_v2) {
   std::vector<Area> result;
   std::int64_t experts = 0, top_k = 0;  // of the band before, of the row before in this band
-  for (const PathRow& row : kPathTable) {
+  for (const PathRow& row : path_table(all_v2)) {
     result.push_back({experts + 1, std::min<std::int64_t>(row.most_experts, MEMRA_MAX_DIMENSION),
                       top_k + 1, std::min<std::int64_t>(row.most_top_k, MEMRA_MAX_TOP_K)});
     top_k = row.most_top_k == kAny ? 0 : row.most_top_k;
@@ -41,8 +44,9 @@ std::vector<Area> areas() {
   return result;
 }
 
-TEST(PathTable, EveryRowHasTheLayersWithinItsEdgesAlone) {
-  const std::vector<Area> all = areas();
+void expect_edges(bool all_v2) {
+  const std::span<const PathRow> table = path_table(all_v2);
+  const std::vector<Area> all = areas(all_v2);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Area& area = all[i];
     ASSERT_LE(area.first_experts, area.last_experts) << "row " << i << " has no legal layers";
@@ -55,23 +59,30 @@ TEST(PathTable, EveryRowHasTheLayersWithinItsEdgesAlone) {
         if (top_k < 1 || top_k > MEMRA_MAX_TOP_K) continue;
         const bool within = experts >= area.first_experts && experts <= area.last_experts &&
                             top_k >= area.first_top_k && top_k <= area.last_top_k;
-        EXPECT_EQ(&path_rule(experts, top_k) == &kPathTable[i], within)
+        EXPECT_EQ(&path_rule(table, experts, top_k) == &table[i], within)
             << "row " << i << ": " << experts << " experts, top_k " << top_k;
       }
     }
   }
 }
 
+TEST(PathTable, EveryRowHasTheLayersWithinItsEdgesAlone) {
+  for (const bool all_v2 : kFormats) {
+    SCOPED_TRACE(all_v2 ? "V2" : "V1");
+    expect_edges(all_v2);
+  }
+}
+
 TEST(PathTable, TheFirstRowThatFitsHolds) {
   constexpr PathRow kTable[] = {{4, 2, 3}, {4, kAny, 1}, {6, kAny, 9}, {kAny, kAny, 1025}};
   static_assert(is_path_table(kTable));
-  EXPECT_EQ(path_rule(1, 1, kTable).min_tokens, 3);
-  EXPECT_EQ(path_rule(4, 2, kTable).min_tokens, 3);
-  EXPECT_EQ(path_rule(4, 3, kTable).min_tokens, 1);
-  EXPECT_EQ(path_rule(5, 1, kTable).min_tokens, 9);
-  EXPECT_EQ(path_rule(6, 64, kTable).min_tokens, 9);
-  EXPECT_EQ(path_rule(7, 1, kTable).min_tokens, 1025);
-  EXPECT_EQ(path_rule(kAny, kAny, kTable).min_tokens, 1025);
+  EXPECT_EQ(path_rule(kTable, 1, 1).min_tokens, 3);
+  EXPECT_EQ(path_rule(kTable, 4, 2).min_tokens, 3);
+  EXPECT_EQ(path_rule(kTable, 4, 3).min_tokens, 1);
+  EXPECT_EQ(path_rule(kTable, 5, 1).min_tokens, 9);
+  EXPECT_EQ(path_rule(kTable, 6, 64).min_tokens, 9);
+  EXPECT_EQ(path_rule(kTable, 7, 1).min_tokens, 1025);
+  EXPECT_EQ(path_rule(kTable, kAny, kAny).min_tokens, 1025);
 }
 
 TEST(PathTable, WhatIsNone) {
@@ -99,17 +110,23 @@ TEST(PathTable, WhatIsNone) {
 
 class PathRule : public GroupedTest {
  protected:
-  std::int64_t grouped_min_tokens(std::int64_t n_experts, std::int64_t top_k,
+  std::int64_t rule_of(bool all_v2, std::int64_t n_experts, std::int64_t top_k) {
+    if (!engine().is_cuda()) return kMaxInt64;
+    return path_rule(path_table(all_v2), n_experts, top_k).min_tokens;
+  }
+  std::int64_t grouped_min_tokens(bool all_v2, std::int64_t n_experts, std::int64_t top_k,
                                   std::int64_t max_tokens) {
-    memra_bank bank = MEMRA_BANK_INIT;
+    memra_bank bank = MEMRA_BANK_INIT, down = MEMRA_BANK_INIT;
     bank.format = MEMRA_NVFP4_V2;
+    down.format = all_v2 ? MEMRA_NVFP4_V2 : MEMRA_NVFP4;
     memra_moe_layer_desc desc = MEMRA_MOE_LAYER_DESC_INIT;
     desc.hidden_size = desc.intermediate_size = 64;
     desc.n_experts = n_experts;
     desc.n_local_experts = 1;  // the rule is the same on every rank
     desc.top_k = top_k;
     desc.max_tokens = max_tokens;
-    desc.gate = desc.up = desc.down = &bank;
+    desc.gate = desc.up = &bank;
+    desc.down = &down;
     memra_moe_layer* layer = nullptr;
     require(memra_moe_layer_create(engine().get(), &desc, &layer));
     memra_moe_layer_properties info;
@@ -123,15 +140,17 @@ class PathRule : public GroupedTest {
 
 TEST_P(PathRule, IsWhatInfoSaysOfALayer) {
   constexpr std::int64_t kTokens = 1 << 20;
-  for (const Area& area : areas()) {
-    for (const std::int64_t experts : {area.first_experts, area.last_experts}) {
-      for (const std::int64_t top_k : {area.first_top_k, area.last_top_k}) {
-        const std::int64_t rule =
-            engine().is_cuda() ? path_rule(experts, top_k).min_tokens : kMaxInt64;
-        for (const std::int64_t max_tokens : {std::int64_t{1}, rule - 1, rule, kTokens}) {
-          if (max_tokens < 1 || max_tokens > kTokens) continue;
-          EXPECT_EQ(grouped_min_tokens(experts, top_k, max_tokens), std::min(rule, max_tokens + 1))
-              << experts << " experts, top_k " << top_k << ", max_tokens " << max_tokens;
+  for (const bool all_v2 : kFormats) {
+    for (const Area& area : areas(all_v2)) {
+      for (const std::int64_t experts : {area.first_experts, area.last_experts}) {
+        for (const std::int64_t top_k : {area.first_top_k, area.last_top_k}) {
+          const std::int64_t rule = rule_of(all_v2, experts, top_k);
+          for (const std::int64_t max_tokens : {std::int64_t{1}, rule - 1, rule, kTokens}) {
+            if (max_tokens < 1 || max_tokens > kTokens) continue;
+            EXPECT_EQ(grouped_min_tokens(all_v2, experts, top_k, max_tokens),
+                      std::min(rule, max_tokens + 1))
+                << experts << " experts, top_k " << top_k << ", max_tokens " << max_tokens;
+          }
         }
       }
     }
@@ -140,9 +159,9 @@ TEST_P(PathRule, IsWhatInfoSaysOfALayer) {
 
 // Where max_tokens + 1 is no number.
 TEST_P(PathRule, TakesTheLargestMaxTokens) {
-  const std::int64_t rule = engine().is_cuda() ? path_rule(4, 2).min_tokens : kMaxInt64;
-  EXPECT_EQ(grouped_min_tokens(4, 2, kMaxInt64), rule);
-  EXPECT_EQ(grouped_min_tokens(4, 2, kMaxInt64 - 1), rule);
+  const std::int64_t rule = rule_of(true, 4, 2);
+  EXPECT_EQ(grouped_min_tokens(true, 4, 2, kMaxInt64), rule);
+  EXPECT_EQ(grouped_min_tokens(true, 4, 2, kMaxInt64 - 1), rule);
 }
 
 MEMRA_ON_BOTH_BACKENDS(PathRule);
