@@ -630,9 +630,9 @@ typedef struct memra_moe_layer_properties {
   int32_t reserved;
   int64_t grouped_max_tokens;   /* min(max_tokens, MEMRA_GROUPED_MAX_PAIRS / top_k) */
   /* The rule of memra_moe: with MEMRA_PATH_AUTO, rows below this many tokens, grouped from there
-   * on. On CUDA it comes from a table by n_experts and top_k, the same on every rank, which may
-   * change with any version. max_tokens + 1, but no more than INT64_MAX: rows always, as on the
-   * CPU. */
+   * on. On CUDA it comes from tables by n_experts and top_k, one for layers that are NVFP4_V2
+   * throughout and one for others; the same on every rank, it may change with any version.
+   * max_tokens + 1, but no more than INT64_MAX: rows always, as on the CPU. */
   int64_t grouped_min_tokens;
   char grouped_gate_up_kernel[64];
   char grouped_down_kernel[64];
