@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <functional>
 #include <new>
@@ -15,34 +16,42 @@ namespace {
 std::atomic<bool> counting{false};
 std::atomic<int> allocations{0};
 
-void* counted(std::size_t bytes, std::size_t alignment) {
+void count() {
   if (counting) ++allocations;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment,
-                     bytes == 0 ? 1 : bytes) != 0) {
-    throw std::bad_alloc();
-  }
-  return memory;
 }
 }  // namespace
 
-void* operator new(std::size_t bytes) {
-  return counted(bytes, alignof(std::max_align_t));
+// The allocator of the C library, beneath whichever operator new a library brings: one linked to
+// the C++ library's archive has its own.
+extern "C" {
+void* __libc_malloc(std::size_t);                 // NOLINT(bugprone-reserved-identifier)
+void* __libc_calloc(std::size_t, std::size_t);    // NOLINT(bugprone-reserved-identifier)
+void* __libc_realloc(void*, std::size_t);         // NOLINT(bugprone-reserved-identifier)
+void* __libc_memalign(std::size_t, std::size_t);  // NOLINT(bugprone-reserved-identifier)
+
+void* malloc(std::size_t bytes) {
+  count();
+  return __libc_malloc(bytes);
 }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<std::size_t>(alignment));
+void* calloc(std::size_t n, std::size_t bytes) {
+  count();
+  return __libc_calloc(n, bytes);
 }
-void operator delete(void* memory) noexcept {
-  std::free(memory);
+void* realloc(void* memory, std::size_t bytes) {
+  count();
+  return __libc_realloc(memory, bytes);
 }
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
+void* memalign(std::size_t alignment, std::size_t bytes) {
+  count();
+  return __libc_memalign(alignment, bytes);
 }
-void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+  return memalign(alignment, bytes);
 }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
+int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
+  *memory = memalign(alignment, bytes);
+  return *memory != nullptr ? 0 : ENOMEM;
+}
 }
 
 namespace memra::api_test {
@@ -61,6 +70,12 @@ TEST(Allocations, AreCounted) {
   EXPECT_EQ(allocations_of([] {
               void* volatile memory = ::operator new(4);
               ::operator delete(memory);
+            }),
+            1);
+  EXPECT_EQ(allocations_of([] {
+              void* volatile memory = nullptr;
+              EXPECT_EQ(posix_memalign(const_cast<void**>(&memory), 64, 4), 0);
+              std::free(memory);
             }),
             1);
   // The library's own, too: an engine cannot be made without any.
