@@ -64,7 +64,7 @@ class DirectWeights {
   // A load's way is longer than a block takes, and registers hold no more than one.
   static constexpr int kAhead = 3;
 
-  __device__ const __forceinline__ uint8_t* row_codes(int set, int row) const {
+  __device__ __forceinline__ auto row_codes(int set, int row) const -> const uint8_t* {
     return codes_[set] + row * Rows::kDistance * row_bytes_;
   }
   // Lanes of a quad begin 16 bytes apart or a little more, so that they ask for all of their block.
