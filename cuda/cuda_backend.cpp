@@ -496,9 +496,8 @@ Status CudaBackend::grouped_gemm(const memra_moe_grouped_gemm_args& args, const 
 
 bool CudaBackend::plan_grouped(const GroupedShape& shape, GroupedPlan* plan) const {
   if (!device_.grouped) return false;
-  const bool all_v2 = shape.gate_format == MEMRA_NVFP4_V2 && shape.up_format == MEMRA_NVFP4_V2 &&
-                      shape.down_format == MEMRA_NVFP4_V2;
-  plan->min_tokens = path_rule(path_table(all_v2), shape.n_experts, shape.top_k).min_tokens;
+  const auto table = path_table(all_v2(shape.gate_format, shape.up_format, shape.down_format));
+  plan->min_tokens = path_rule(table, shape.n_experts, shape.top_k).min_tokens;
   plan->gate_up_kernel = gate_up_product_name(device_, shape.gate_format, shape.up_format);
   plan->down_kernel = plane_product_name(device_, shape.down_format);
   return true;

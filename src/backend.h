@@ -84,6 +84,11 @@ struct RowsLayerArgs {
   const void* workspace = nullptr;  // where all of these lie
 };
 
+template <class... Formats>
+constexpr bool all_v2(Formats... formats) {
+  return (... && (formats == MEMRA_NVFP4_V2));
+}
+
 // A layer as the grouped path sees it.
 struct GroupedShape {
   int64_t hidden_size = 0;

@@ -43,8 +43,7 @@ struct memra_moe_layer {
   memra_moe_layer& operator=(const memra_moe_layer&) = delete;
 
   bool all_v2() const {
-    return shape.gate_format == MEMRA_NVFP4_V2 && shape.up_format == MEMRA_NVFP4_V2 &&
-           shape.down_format == MEMRA_NVFP4_V2;
+    return memra::all_v2(shape.gate_format, shape.up_format, shape.down_format);
   }
   int64_t rows_max_tokens() const {
     return max_tokens < MEMRA_ROWS_MAX_TOKENS ? max_tokens : MEMRA_ROWS_MAX_TOKENS;

@@ -77,8 +77,7 @@ uint32_t stage_auto(const RowsPolicy& policy, uint32_t choice, bool order_possib
 }
 
 Status check_gate_up_variant(const memra_rows_gate_up_args& args) {
-  const bool all_v2 = args.gate_format == MEMRA_NVFP4_V2 && args.up_format == MEMRA_NVFP4_V2;
-  MEMRA_TRY(check_variant(args.variant, all_v2, "variant"));
+  MEMRA_TRY(check_variant(args.variant, all_v2(args.gate_format, args.up_format), "variant"));
   MEMRA_TRY(check_optional_pointer(args.order, alignof(int32_t), "order"));
   if ((args.variant & kRowsOrdered) != 0 && args.order == nullptr) {
     return invalid("order") << " is NULL: must be given for MEMRA_ROWS_ORD and "

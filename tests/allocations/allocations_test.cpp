@@ -73,9 +73,10 @@ TEST(Allocations, AreCounted) {
             }),
             1);
   EXPECT_EQ(allocations_of([] {
-              void* volatile memory = nullptr;
-              EXPECT_EQ(posix_memalign(const_cast<void**>(&memory), 64, 4), 0);
-              std::free(memory);
+              void* memory = nullptr;
+              EXPECT_EQ(posix_memalign(&memory, 64, 4), 0);
+              void* volatile kept = memory;
+              std::free(kept);
             }),
             1);
   // The library's own, too: an engine cannot be made without any.

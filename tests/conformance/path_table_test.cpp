@@ -110,23 +110,27 @@ TEST(PathTable, WhatIsNone) {
 
 class PathRule : public GroupedTest {
  protected:
+  static constexpr int kNone = -1;
+
   std::int64_t rule_of(bool all_v2, std::int64_t n_experts, std::int64_t top_k) {
     if (!engine().is_cuda()) return kMaxInt64;
     return path_rule(path_table(all_v2), n_experts, top_k).min_tokens;
   }
-  std::int64_t grouped_min_tokens(bool all_v2, std::int64_t n_experts, std::int64_t top_k,
+  // v1_plane: gate, up or down, or kNone.
+  std::int64_t grouped_min_tokens(int v1_plane, std::int64_t n_experts, std::int64_t top_k,
                                   std::int64_t max_tokens) {
-    memra_bank bank = MEMRA_BANK_INIT, down = MEMRA_BANK_INIT;
-    bank.format = MEMRA_NVFP4_V2;
-    down.format = all_v2 ? MEMRA_NVFP4_V2 : MEMRA_NVFP4;
+    memra_bank banks[] = {MEMRA_BANK_INIT, MEMRA_BANK_INIT, MEMRA_BANK_INIT};
+    for (int plane = 0; plane < 3; ++plane)
+      banks[plane].format = plane == v1_plane ? MEMRA_NVFP4 : MEMRA_NVFP4_V2;
     memra_moe_layer_desc desc = MEMRA_MOE_LAYER_DESC_INIT;
     desc.hidden_size = desc.intermediate_size = 64;
     desc.n_experts = n_experts;
     desc.n_local_experts = 1;  // the rule is the same on every rank
     desc.top_k = top_k;
     desc.max_tokens = max_tokens;
-    desc.gate = desc.up = &bank;
-    desc.down = &down;
+    desc.gate = &banks[0];
+    desc.up = &banks[1];
+    desc.down = &banks[2];
     memra_moe_layer* layer = nullptr;
     require(memra_moe_layer_create(engine().get(), &desc, &layer));
     memra_moe_layer_properties info;
@@ -140,16 +144,18 @@ class PathRule : public GroupedTest {
 
 TEST_P(PathRule, IsWhatInfoSaysOfALayer) {
   constexpr std::int64_t kTokens = 1 << 20;
-  for (const bool all_v2 : kFormats) {
+  for (const int v1_plane : {kNone, 0, 1, 2}) {
+    const bool all_v2 = v1_plane == kNone;
     for (const Area& area : areas(all_v2)) {
       for (const std::int64_t experts : {area.first_experts, area.last_experts}) {
         for (const std::int64_t top_k : {area.first_top_k, area.last_top_k}) {
           const std::int64_t rule = rule_of(all_v2, experts, top_k);
           for (const std::int64_t max_tokens : {std::int64_t{1}, rule - 1, rule, kTokens}) {
             if (max_tokens < 1 || max_tokens > kTokens) continue;
-            EXPECT_EQ(grouped_min_tokens(all_v2, experts, top_k, max_tokens),
+            EXPECT_EQ(grouped_min_tokens(v1_plane, experts, top_k, max_tokens),
                       std::min(rule, max_tokens + 1))
-                << experts << " experts, top_k " << top_k << ", max_tokens " << max_tokens;
+                << experts << " experts, top_k " << top_k << ", max_tokens " << max_tokens
+                << ", plane in V1: " << v1_plane;
           }
         }
       }
@@ -160,8 +166,8 @@ TEST_P(PathRule, IsWhatInfoSaysOfALayer) {
 // Where max_tokens + 1 is no number.
 TEST_P(PathRule, TakesTheLargestMaxTokens) {
   const std::int64_t rule = rule_of(true, 4, 2);
-  EXPECT_EQ(grouped_min_tokens(true, 4, 2, kMaxInt64), rule);
-  EXPECT_EQ(grouped_min_tokens(true, 4, 2, kMaxInt64 - 1), rule);
+  EXPECT_EQ(grouped_min_tokens(kNone, 4, 2, kMaxInt64), rule);
+  EXPECT_EQ(grouped_min_tokens(kNone, 4, 2, kMaxInt64 - 1), rule);
 }
 
 MEMRA_ON_BOTH_BACKENDS(PathRule);
