@@ -65,6 +65,7 @@ Status CudaBackend::create(const BackendConfig& config, std::shared_ptr<Backend>
 Status CudaBackend::read_device(int ordinal) {
   cudaDeviceProp properties{};
   MEMRA_CUDA_TRY(cudaGetDeviceProperties(&properties, ordinal));
+  device_.driver = &context_->driver();
   device_.ordinal = ordinal;
   device_.compute_capability = 10 * properties.major + properties.minor;
   device_.n_multiprocessors = properties.multiProcessorCount;

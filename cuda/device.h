@@ -12,7 +12,10 @@
 
 namespace memra::cuda {
 
+struct Driver;
+
 struct Device {
+  const Driver* driver = nullptr;
   int ordinal = 0;
   int compute_capability = 0;  // 10 * major + minor
   int n_multiprocessors = 0;

@@ -36,6 +36,7 @@ const char* find_missing_of_current_drivers(void* library, Driver& driver) {
   need("cuCtxPopCurrent_v2", &driver.pop_current);
   need("cuCtxGetId", &driver.get_context_id);
   need("cuThreadExchangeStreamCaptureMode", &driver.exchange_capture_mode);
+  need("cuTensorMapEncodeTiled", &driver.encode_tensor_map);
   return missing;
 }
 

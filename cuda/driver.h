@@ -21,6 +21,7 @@ struct Driver {
   decltype(&::cuCtxPopCurrent) pop_current = nullptr;
   decltype(&::cuCtxGetId) get_context_id = nullptr;
   decltype(&::cuThreadExchangeStreamCaptureMode) exchange_capture_mode = nullptr;
+  decltype(&::cuTensorMapEncodeTiled) encode_tensor_map = nullptr;
 
   int version = 0;
 };

@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "grouped_layout.cuh"
+#include "grouped_tiles.cuh"
 #include "numerics/platform.h"
 #include "ptx.cuh"
 
@@ -30,7 +31,7 @@ MEMRA_HD constexpr int blocks_of(int64_t columns) {
 // Which of a warp's 16 rows a fragment's g is; the other is `distance` further.
 //
 // Rows beside each other: their outputs are 8 bytes of f32 that one lane stores. Neighbouring g are
-// in different strips, so that they meet different banks (WeightStrip).
+// in different strips, so that they meet different banks (WeightSet).
 struct AdjacentRows {
   static constexpr int kDistance = 1;
   static MEMRA_HD constexpr int row(int g) { return 8 * (g & 1) + 2 * (g >> 1); }
@@ -42,22 +43,27 @@ struct ActivationRows {
   static MEMRA_HD constexpr int row(int g) { return 8 * (g >> 1 & 1) + 4 * (g >> 2) + (g & 1); }
 };
 
-// A block of 128 columns of 8 rows in shared memory: codes row by row, 16 bytes to a thread of a
-// quad, then scales, a word to two of them. Of 64 columns everything is half as far apart, and a
-// row has one word of scales. Strips lie half of all banks apart.
-struct WeightStrip {
-  static constexpr int kRows = 8;
-  static constexpr int kCodes = 512, kScales = 64, kBytes = kCodes + kScales;
-  static MEMRA_HD constexpr uint32_t begin(int row) {
-    return static_cast<uint32_t>(row / kRows) * kBytes;
-  }
+// A block of 128 columns of a set's rows in shared memory: the codes of every strip of 8 rows, row
+// by row, 16 bytes to a thread of a quad, and behind all of them the scales, a word to two threads.
+// Of 64 columns everything is half as far apart in its strip, and a row has one word of scales. The
+// copy engine swizzles codes: rows of neighbouring strips meet different banks.
+struct WeightSet {
+  static constexpr int kStripRows = 8, kStrips = kSetRows / kStripRows;
+  static constexpr int kStripCodes = 512, kStripScales = 64;
+  static constexpr int kCodes = kStrips * kStripCodes, kScales = kStrips * kStripScales;
+  static constexpr int kBytes = kCodes + kScales;
+  static constexpr int kAlignment = 1024;  // of the swizzle
+  static_assert(kBytes % kAlignment == 0);
+
   static MEMRA_HD constexpr uint32_t codes(int row, int t, bool half) {
-    const auto at = static_cast<uint32_t>(row % kRows * 64 + t * 16);
-    return begin(row) + (half ? at / 2 : at);
+    const auto in_strip = static_cast<uint32_t>(row % kStripRows * 64 + t * 16) / (half ? 2 : 1);
+    const uint32_t at = static_cast<uint32_t>(row / kStripRows * kStripCodes) + in_strip;
+    return at ^ (at / 128 % 8 * 16);
   }
   static MEMRA_HD constexpr uint32_t scales(int row, int t, bool half) {
-    const auto r = static_cast<uint32_t>(row % kRows), word = static_cast<uint32_t>(t / 2);
-    return begin(row) + kCodes + (half ? 4 * r : 8 * r + 4 * word);
+    const auto in_strip = static_cast<uint32_t>(row % kStripRows * 8 + (half ? 0 : t / 2 * 4));
+    return static_cast<uint32_t>(kCodes + row / kStripRows * kStripScales) +
+           in_strip / (half ? 2 : 1);
   }
 };
 
@@ -71,7 +77,7 @@ struct LaneOffsets {
 // of thread t of a quad in a row, counted from there, in the first block of columns, or with `half`
 // in a last block of 64; a block of columns is kCodeStep and kScaleStep bytes.
 struct FragmentV2 {
-  static constexpr bool kStrips = true;  // lies in memory as WeightStrip says
+  static constexpr bool kStrips = true;  // lies in memory as a WeightSet does, but for the swizzle
   static constexpr bool kChecked = false;
   static constexpr uint32_t kCodeStep = 512, kScaleStep = 64;
   static MEMRA_HD constexpr uint32_t code_row(bool half) { return half ? 32 : 64; }

@@ -27,8 +27,9 @@ template <class Out>
 struct ProductKernel {
   bool first_v2, second_v2;  // of the tile's two sets
   int32_t max_units;         // the widest tile
-  int32_t z_blocks;  // of activations, that neighbouring tiles of weight rows may share; 0: none
-  int32_t resident;  // on an SM at once
+  int32_t z_blocks;   // of activations, that neighbouring tiles of weight rows may share; 0: none
+  int32_t resident;   // on an SM at once
+  bool reads_strips;  // by maps (grouped_strips.cuh)
   int32_t threads;
   size_t shared_bytes;
   const char* name;
@@ -36,12 +37,13 @@ struct ProductKernel {
 };
 template <class Shared, class Fragments, class Out>
 constexpr ProductKernel<Out> product_kernel(const char* name, void (*kernel)(ProductParams, Out),
-                                            int32_t threads, int32_t z_blocks) {
+                                            int32_t threads, int32_t z_blocks, bool reads_strips) {
   return {Fragments::kFirstV2,
           Fragments::kSecondV2,
           Shared::kUnits,
           z_blocks,
           Shared::kResident,
+          reads_strips,
           threads,
           Shared::kBytes,
           name,

@@ -43,11 +43,12 @@ __global__ void __launch_bounds__(kBounds, 1)
 // Neighbouring tiles do not share activations.
 template <class Fragments>
 constexpr GroupedGateUpKernel gate_up(const char* name) {
-  return product_kernel<Tiles, Fragments>(name, mma_gate_up<Fragments>, kGroupedConsumers, 0);
+  return product_kernel<Tiles, Fragments>(name, mma_gate_up<Fragments>, kGroupedConsumers, 0,
+                                          false);
 }
 template <class Fragments>
 constexpr GroupedPlaneKernel plane(const char* name) {
-  return product_kernel<Tiles, Fragments>(name, mma_plane<Fragments>, kGroupedConsumers, 0);
+  return product_kernel<Tiles, Fragments>(name, mma_plane<Fragments>, kGroupedConsumers, 0, false);
 }
 
 constexpr GroupedGateUpKernel kGateUp[] = {

@@ -20,7 +20,7 @@ class MmaConsumer {
     return entries<Shared>(shared)[0];
   }
 
-  template <int kColumns>
+  template <int kColumns, int kSets = 2>
   __device__ __forceinline__ void multiply(const SharedView& shared, const TileEntry& tile,
                                            float (&sums)[2][kColumns / 2]) {
     static_assert(kColumns == Shared::kColumns && Shared::kBlocks == 2 && Shared::kZBlocks == 2);
@@ -36,7 +36,8 @@ class MmaConsumer {
     int copied = 0;
     const auto copy = [&] {
       if (copied < slabs) {
-        copy_block(shared.address + Shared::kWeights + place(copied), tile, copied / 2);
+        copy_weights<Shared, Fragments, kGroupedConsumers, 0>(
+            shared.address + Shared::kWeights + place(copied), tile, params_.columns, copied / 2);
         copy_rows(shared, tile, copied);
         if (copied + 1 < slabs) copy_rows(shared, tile, copied + 1);
         copied += 2;
@@ -53,12 +54,12 @@ class MmaConsumer {
       const bool half = slab + 1 == slabs;
       BlockWeights block;
       if (half) {
-        read_weights<Shared, Fragments, Rows, true>(
-            block, LaneWeights::of<Shared, Rows>(shared, row, true), place(slab));
+        read_weights<Shared, Rows, 2, true>(block, LaneWeights::of<Shared, Rows>(shared, row, true),
+                                            place(slab));
       } else {
-        read_weights<Shared, Fragments, Rows, false>(block, lane, place(slab));
+        read_weights<Shared, Rows, 2, false>(block, lane, place(slab));
       }
-      widen_scales<Fragments>(block, scale_selector(thread_index_here() & 3, half));
+      widen_scales<Fragments, 2>(block, scale_selector(thread_index_here() & 3, half));
       multiply_word<0, kColumns>(shared, tile, slab, block, sums);
       multiply_word<1, kColumns>(shared, tile, slab, block, sums);
       if (half) break;
@@ -68,14 +69,6 @@ class MmaConsumer {
   }
 
  private:
-  __device__ __forceinline__ void copy_block(uint32_t to, const TileEntry& tile, int block) const {
-    using Strips = StripCopies<Shared, Fragments, kGroupedConsumers, 0>;
-    if (Strips::possible(tile) && (block + 1) * kBlockColumns <= params_.columns) {
-      Strips(tile, params_.columns, block).copy(to);
-    } else {
-      copy_weights<Shared, Fragments, kGroupedConsumers, 0>(to, tile, params_.columns, block);
-    }
-  }
   static __device__ __forceinline__ uint32_t slab_address(const SharedView& shared, int slab) {
     return shared.address + Shared::kZ + (slab & 3) * Shared::kSlabBytes;
   }

@@ -15,11 +15,12 @@ struct PlainSink {
 
   __device__ __forceinline__ PlainSink(const TileEntry& entry, int set, int64_t output, bool there)
       : first(entry, set, output, there), second(entry, set, output + 1, there) {}
+  template <int kOffset>
   __device__ __forceinline__ void store(bool wanted, uint8_t* to, float a, float b) const {
-    store_global_if(wanted, to, numerics::canon(first(a)), numerics::canon(second(b)));
+    store_global_if<kOffset>(wanted, to, canon_result(first(a)), canon_result(second(b)));
   }
   static __device__ __forceinline__ void store_zeroes(bool wanted, uint8_t* to) {
-    store_global_if(wanted, to, 0.0f, 0.0f);
+    store_global_if<0>(wanted, to, 0.0f, 0.0f);
   }
 };
 // Before the scales of the row and of the expert, and the bias, which belong to the sum over slots.
@@ -29,11 +30,12 @@ struct PackedSink {
 
   __device__ __forceinline__ PackedSink(const TileEntry& /*entry*/, int /*set*/, int64_t /*output*/,
                                         bool /*there*/) {}
+  template <int kOffset>
   __device__ __forceinline__ void store(bool wanted, uint8_t* to, float a, float b) const {
-    store_global_if(wanted, to, pack_outputs(a, b));
+    store_global_if<kOffset>(wanted, to, pack_outputs(a, b));
   }
   static __device__ __forceinline__ void store_zeroes(bool wanted, uint8_t* to) {
-    store_global_if(wanted, to, pack_outputs(0.0f, 0.0f));
+    store_global_if<0>(wanted, to, pack_outputs(0.0f, 0.0f));
   }
 };
 
@@ -49,7 +51,7 @@ struct PlaneTile {
     RowScales<Shared> scales;
     if constexpr (Shared::kResident == 1) scales.ask(params, entry);
     float sums[2][kColumns / 2];
-    consumer.template multiply<kColumns>(shared, entry, sums);
+    multiply(consumer, shared, entry, sums);
     const TilePlace tile(entry);
     if (out.packed != nullptr) {
       store<PackedSink, Consumer::kExact>(out.packed, shared, tile, entry, sums);
@@ -63,6 +65,20 @@ struct PlaneTile {
   }
 
  private:
+  // A last tile may have one set and half the work.
+  template <class Consumer, int kSums>
+  static __device__ __forceinline__ void multiply(Consumer& consumer, const SharedView& shared,
+                                                  const TileEntry& entry, float (&sums)[2][kSums]) {
+    // Elsewhere registers are too few for another loop.
+    if constexpr (Consumer::kExact && Shared::kResident == 1 && !Shared::kDirect) {
+      if (entry.outputs[1] == 0) {
+        consumer.template multiply<2 * kSums, 1>(shared, entry, sums);
+        return;
+      }
+    }
+    consumer.template multiply<2 * kSums>(shared, entry, sums);
+  }
+
   // kExact: all eights of rows have some.
   template <class Sink, bool kExact, int kSums>
   __device__ __forceinline__ void store(void* outputs, const SharedView& shared,
@@ -85,6 +101,9 @@ struct PlaneTile {
     }
 #pragma unroll
     for (int j = 0; j < kSums / 4; ++j) {
+      // Never true of exact tiles, but then stores would all come at the end, one waiting for the
+      // other.
+      if (8 * j >= tile.count) return;
       float2 scales;
       if constexpr (Sink::kScaled)
         scales = load_shared_f32x2(RowScales<Shared>::address(shared) + 4 * (8 * j + 2 * t));
@@ -92,15 +111,17 @@ struct PlaneTile {
       for (int e = 0; e < 2; ++e) {
         uint8_t* const to = first_row + static_cast<uint64_t>(row_bytes) * (8 * j + e);
         const bool wanted = (kExact && j + 1 < kSums / 4) || 8 * j + e < rows;
-#pragma unroll
-        for (int set = 0; set < 2; ++set) {
-          float a = sums[set][4 * j + e], b = sums[set][4 * j + 2 + e];
+        const auto store_set = [&]<int kSet>(std::integral_constant<int, kSet>) {
+          float a = sums[kSet][4 * j + e], b = sums[kSet][4 * j + 2 + e];
           if constexpr (Sink::kScaled) {
             a = __fmul_rn(a, e == 0 ? scales.x : scales.y);
             b = __fmul_rn(b, e == 0 ? scales.x : scales.y);
           }
-          sinks[set].store(wanted && there[set], to + set * kSetRows * Sink::kOutputBytes, a, b);
-        }
+          sinks[kSet].template store<kSet * kSetRows * Sink::kOutputBytes>(wanted && there[kSet],
+                                                                           to, a, b);
+        };
+        store_set(std::integral_constant<int, 0>{});
+        store_set(std::integral_constant<int, 1>{});
       }
     }
   }

@@ -6,6 +6,7 @@
 
 #include "grouped_tiles.cuh"
 #include "numerics/activation.h"
+#include "tensor_map.cuh"
 
 namespace memra::cuda {
 
@@ -16,6 +17,11 @@ struct ExpertPlane {
   const float* const* bias;  // or null; a null entry is no bias
 };
 
+// Of a slab of NVFP4_V2, for the copy engine (grouped_strips.cuh).
+struct StripMaps {
+  TensorMap codes, scales;
+};
+
 struct ProductParams {
   ExpertPlane planes[2];  // gate and up, or one plane
   int64_t n_experts;
@@ -23,10 +29,11 @@ struct ProductParams {
   int32_t counter;  // of TileList::next
   int32_t run;      // tiles of weight rows that follow one another over the same rows
   const uint16_t* z;
-  const float* zs;  // or null where outputs are wanted without the rows' scales
-  int64_t rows;     // of z and zs
-  int64_t columns;  // of a slab
-  int64_t outputs;  // rows of a slab
+  const float* zs;   // or null where outputs are wanted without the rows' scales
+  int64_t rows;      // of z and zs
+  int64_t columns;   // of a slab
+  int64_t outputs;   // rows of a slab
+  StripMaps strips;  // where the kernel has the copy engine read them
 };
 
 // Gate and up: the activation's outputs as the rows of the next product (grouped_layout.cuh), each

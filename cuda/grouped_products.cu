@@ -8,7 +8,9 @@
 #include "grouped_kernels.h"
 #include "grouped_layout.cuh"
 #include "grouped_params.cuh"
+#include "grouped_strips.cuh"
 #include "launch.h"
+#include "tensor_map.h"
 
 namespace memra::cuda {
 namespace {
@@ -104,6 +106,12 @@ Status launch_product(const Device& device, const Kernel& k, const TilePlan& pla
   const int64_t run = run_length(params.columns, row_tiles, tiles, k.z_blocks, blocks);
   params.run = static_cast<int32_t>(run);
   const int64_t runs = tiles * ((row_tiles + run - 1) / run);
+  if (k.reads_strips) {
+    MEMRA_TRY(
+        make_tensor_map(device, strip_codes(params.outputs, params.columns), &params.strips.codes));
+    MEMRA_TRY(make_tensor_map(device, strip_scales(params.outputs, params.columns),
+                              &params.strips.scales));
+  }
   const Grid grid{dim3(static_cast<unsigned>(std::min(runs, blocks))),
                   dim3(static_cast<unsigned>(k.threads)), k.shared_bytes};
   return launch_kernel(device, launch, grid, k.kernel, params, out);

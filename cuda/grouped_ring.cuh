@@ -1,13 +1,14 @@
 #pragma once
 
 // The persistent kernel of the grouped products on sm_90a: its producer, and the product of a tile.
-// Activations come by bulk copies: a slab of 64 columns of a tile is one run. Weights would be two
-// runs for every 8 rows, and bulk copies begin every 45 clocks at best: two warps copy them
-// instead, or who decodes them loads them. All go by blocks of 128 columns.
+// Activations come by bulk copies: a slab of 64 columns of a tile is one run. Weights in NVFP4_V2
+// are two runs for every 8 rows, and come as boxes of a tensor: bulk copies begin every 45 clocks
+// at best. NVFP4_V1 is loaded by those that decode it. All go by blocks of 128 columns.
 
 #include <type_traits>
 
 #include "grouped_direct.cuh"
+#include "grouped_strips.cuh"
 #include "wgmma.cuh"
 
 namespace memra::cuda {
@@ -24,14 +25,6 @@ struct RingPlace {
   }
 };
 
-// Copies of 16 bytes need two warps, those of 4 bytes all three that there are.
-template <class Shared, class Fragments>
-MEMRA_HD constexpr int weight_threads() {
-  if (Shared::kDirect) return 0;
-  return Fragments::kFirstV2 && Fragments::kSecondV2 ? 64 : 96;
-}
-inline constexpr int kFirstWeightThread = kGroupedConsumers + 32;
-
 template <class Shared, class Fragments>
 __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
   const SharedView shared = SharedView::of<Shared>(raw);
@@ -43,13 +36,14 @@ __device__ __forceinline__ SharedView open_shared(uint8_t* raw) {
       barrier_init(Shared::z_barrier(address, i) + kEmptied, kWarps);
     }
     for (int i = 0; i < Shared::kBlocks; ++i) {
-      barrier_init(Shared::weights_barrier(address, i), weight_threads<Shared, Fragments>());
+      barrier_init(Shared::weights_barrier(address, i),
+                   WeightProducers<Shared, Fragments>::kArrivals);
       barrier_init(Shared::weights_barrier(address, i) + kEmptied, kWarps);
     }
     for (int i = 0; i < Shared::kTileQueue; ++i) {
       barrier_init(Shared::entry_barrier(address, i), 1);
       barrier_init(Shared::entry_barrier(address, i) + kEmptied,
-                   kWarps + weight_threads<Shared, Fragments>() / 32);
+                   kWarps + WeightProducers<Shared, Fragments>::kWarps);
     }
     barrier_init_fence();
     copy_engine_fence();
@@ -104,14 +98,16 @@ __device__ __forceinline__ void produce(const ProductParams& params, const Share
   }
 }
 
-// ---- Producer of weights: weight_threads() threads
+// ---- Producers of weights
 
-template <class Shared, class Fragments>
+template <class Shared, class Fragments, bool kFused>
 __device__ __forceinline__ void produce_weights(const ProductParams& params,
                                                 const SharedView& shared) {
   RingPlace<Shared::kTileQueue> queue(0);
   RingPlace<Shared::kBlocks> ring(1);
-  constexpr int kThreads = weight_threads<Shared, Fragments>();
+  using Producers = WeightProducers<Shared, Fragments>;
+  constexpr bool kV2[2] = {Fragments::kFirstV2, Fragments::kSecondV2};
+  const bool leads = thread_index_here() == kFirstWeightThread;
   const int blocks = blocks_of(params.columns);
 #pragma unroll 1
   for (;;) {
@@ -119,38 +115,42 @@ __device__ __forceinline__ void produce_weights(const ProductParams& params,
     barrier_wait(entry_barrier, queue.parity);
     const TileEntry& entry = entries<Shared>(shared)[queue.place];
     if (entry.units == 0) break;
-    const auto copy_block = [&](const auto& copy) {
+    const bool live = (entry.flags & kTileLive) != 0;
+    const bool there[2] = {live && kV2[0] && entry.outputs[0] != 0,
+                           live && kV2[1] && entry.outputs[1] != 0};
+    const StripLoads strips[2] = {{params, entry, 0, entry.output},
+                                  {params, entry, 1, entry.output + (kFused ? 0 : kSetRows)}};
+    const uint32_t bytes =
+        (there[0] ? StripLoads::kBytes : 0) + (there[1] ? StripLoads::kBytes : 0);
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block) {
       const uint32_t barrier = Shared::weights_barrier(shared.address, ring.place);
+      const uint32_t to = shared.address + Shared::kWeights + ring.place * Shared::kBlockBytes;
       barrier_wait(barrier + kEmptied, ring.parity);
-      copy(shared.address + Shared::kWeights + ring.place * Shared::kBlockBytes);
-      barrier_arrive_behind_copies(barrier);
+      if (leads) {
+        barrier_arrive_expect(barrier, bytes);
+        if (there[0]) strips[0].load(params, to, block, barrier);
+        if (there[1]) strips[1].load(params, to + Shared::kSetBytes, block, barrier);
+      }
+      if constexpr (Producers::kCopying != 0) {
+        constexpr int kSet = kV2[0] ? 1 : 0;
+        static_assert(kV2[0] != kV2[1]);
+        if (live)
+          copy_set<typename Fragments::template Of<kSet>, Producers::kCopying, kFirstWeightThread>(
+              to + kSet * Shared::kSetBytes, entry, kSet, params.columns, block,
+              (block + 1) * kBlockColumns > params.columns);
+        barrier_arrive_behind_copies(barrier);
+      }
       ring.advance();
-    };
-    int block = 0;
-    using Strips = StripCopies<Shared, Fragments, kThreads, kFirstWeightThread>;
-    if (Strips::possible(entry)) {
-      Strips strips(entry, params.columns, 0);
-#pragma unroll 1
-      for (; block < params.columns / kBlockColumns; ++block)
-        copy_block([&](uint32_t to) {
-          // Measured where tiles are wide, and not explained: pointers kept from block to block
-          // cost 3 %. Where they are narrow they gain as much.
-          if constexpr (Shared::kResident == 1) strips = Strips(entry, params.columns, block);
-          strips.copy(to);
-        });
     }
-#pragma unroll 1
-    for (; block < blocks; ++block)
-      copy_block([&](uint32_t to) {
-        copy_weights<Shared, Fragments, kThreads, kFirstWeightThread>(to, entry, params.columns,
-                                                                      block);
-      });
-    __syncwarp();
+    if constexpr (Producers::kThreads > 1) __syncwarp();
     barrier_arrive_if((thread_index_here() & 31) == 0, entry_barrier + kEmptied);
     queue.advance();
   }
-  copy_async_commit();
-  copy_async_wait<0>();
+  if constexpr (Producers::kCopying != 0) {
+    copy_async_commit();
+    copy_async_wait<0>();
+  }
 }
 
 // ---- Consumers
@@ -183,7 +183,8 @@ class Consumer {
     queue_.advance();
   }
 
-  template <int kColumns>
+  // kSets: of them, the first ones, that the tile has; sums of the others are 0.
+  template <int kColumns, int kSets = 2>
   __device__ __forceinline__ void multiply(const SharedView& shared, const TileEntry& tile,
                                            float (&sums)[2][kColumns / 2]) {
     // Written here although the first product could ignore them: what is only read and modified
@@ -209,9 +210,9 @@ class Consumer {
       const uint32_t offset = weights_.place * Shared::kBlockBytes;
       barrier_wait(Shared::weights_barrier(shared.address, weights_.place), weights_.parity);
       if (half) {
-        read_weights<Shared, Fragments, Rows, true>(weights, lane_weights(true), offset);
+        read_weights<Shared, Rows, kSets, true>(weights, lane_weights(true), offset);
       } else {
-        read_weights<Shared, Fragments, Rows, false>(weights, lane, offset);
+        read_weights<Shared, Rows, kSets, false>(weights, lane, offset);
       }
     };
     const bool frees = (tile.flags & kTileFrees) != 0;
@@ -223,7 +224,7 @@ class Consumer {
     uint64_t b = 0;
     const auto decode = [&]<int kWord>(Word<kWord>) {
 #pragma unroll
-      for (int set = 0; set < 2; ++set) {
+      for (int set = 0; set < kSets; ++set) {
         weights.template fragment<2 * kWord>(set, a[kWord % 2][0][set]);
         weights.template fragment<2 * kWord + 1>(set, a[kWord % 2][1][set]);
       }
@@ -235,7 +236,7 @@ class Consumer {
 #pragma unroll
       for (int step = 0; step < 2; ++step)
 #pragma unroll
-        for (int set = 0; set < 2; ++set)
+        for (int set = 0; set < kSets; ++set)
           Wgmma<kColumns>::multiply(
               sums[set], a[kWord % 2][step][set],
               b + kWord / 2 * kSlabUnits + (2 * (kWord % 2) + step) * kStepUnits);
@@ -264,7 +265,7 @@ class Consumer {
     const auto begin = [&](bool half) {
       barrier_wait(Shared::z_barrier(shared.address, ring_.place), ring_.parity);
       b = swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kZBlockBytes + phase);
-      widen_scales<Fragments>(weights, scale_selector(thread_index_here() & 3, half));
+      widen_scales<Fragments, kSets>(weights, scale_selector(thread_index_here() & 3, half));
       decode(Word<0>{});
       multiply(Word<0>{});
       // All weights are in registers, and the products of the block before are done.
@@ -357,15 +358,15 @@ __device__ __forceinline__ void run_block(uint8_t* raw, const ProductParams& par
   dependency_wait();
   dependency_release();
   // What a block may have of an SM's 64 K, dealt anew.
-  constexpr int kProducer = Shared::kDirect ? 40 : Shared::kResident == 1 ? 56 : 48;
-  constexpr int kConsumer = Shared::kDirect ? 232 : Shared::kResident == 1 ? 224 : 96;
+  constexpr int kProducer = Shared::kResident == 1 ? 40 : 48;
+  constexpr int kConsumer = Shared::kResident == 1 ? 232 : 96;
   if (threadIdx.x >= kGroupedConsumers) {
     give_registers<kProducer>();
     if (threadIdx.x == kGroupedConsumers) produce<Shared, Fragments, kFused>(params, shared);
     if constexpr (!Shared::kDirect) {
       const int weight_thread = static_cast<int>(threadIdx.x) - kFirstWeightThread;
-      if (weight_thread >= 0 && weight_thread < weight_threads<Shared, Fragments>())
-        produce_weights<Shared, Fragments>(params, shared);
+      if (weight_thread >= 0 && weight_thread < WeightProducers<Shared, Fragments>::kThreads)
+        produce_weights<Shared, Fragments, kFused>(params, shared);
     }
   } else {
     take_registers<kConsumer>();

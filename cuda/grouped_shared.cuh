@@ -48,7 +48,7 @@ struct GroupedShared {
   // Up to 7 rows more: a tile begins where its first row is in the swizzle's period of 8.
   static constexpr int kSlabBytes = (kColumns + 8) * static_cast<int>(kSlabRowBytes);
   static constexpr int kZBlockBytes = 2 * kSlabBytes;
-  static constexpr int kSetBytes = kSetRows / WeightStrip::kRows * WeightStrip::kBytes;
+  static constexpr int kSetBytes = WeightSet::kBytes;
   static constexpr int kBlockBytes = 2 * kSetBytes;
   // Outputs of a warpgroup on their way out, so many rows at a time.
   static constexpr int kStageRows = kColumns < 64 ? kColumns : 64;
@@ -62,7 +62,7 @@ struct GroupedShared {
   static constexpr int kBarriers = kQueue + kTileQueue * static_cast<int>(sizeof(TileEntry));
   static constexpr int kAlignment = 1024;
   static constexpr int kBytes = kBarriers + 16 * (kZBlocks + kBlocks + kTileQueue) + kAlignment;
-  static_assert(kSlabBytes % kAlignment == 0);
+  static_assert(kSlabBytes % kAlignment == 0 && kAlignment % WeightSet::kAlignment == 0);
 
   // Barriers by address: filled, then emptied.
   static __device__ __forceinline__ uint32_t z_barrier(uint32_t shared, int block) {
@@ -87,6 +87,19 @@ using NarrowGateUp = GroupedShared<kNarrowTileUnits, 3, 3, true, 2>;
 using NarrowPlane = GroupedShared<kNarrowTileUnits, 4, 3, false, 2>;
 // Gate and up of different formats, for which half the registers are not enough.
 using MixedGateUp = GroupedShared<kNarrowTileUnits, 6, 6, true>;
+
+// Who brings weights: a thread those in NVFP4_V2, and all that are left those in NVFP4_V1, 4 bytes
+// at a time.
+template <class Shared, class Fragments>
+struct WeightProducers {
+  static constexpr bool kStrips = !Shared::kDirect && (Fragments::kFirstV2 || Fragments::kSecondV2);
+  static constexpr int kCopying =
+      !Shared::kDirect && !(Fragments::kFirstV2 && Fragments::kSecondV2) ? 96 : 0;
+  static constexpr int kThreads = kCopying != 0 ? kCopying : kStrips ? 1 : 0;
+  static constexpr int kWarps = (kThreads + 31) / 32;
+  static constexpr int kArrivals = kCopying + (kStrips ? 1 : 0);  // of a block
+};
+inline constexpr int kFirstWeightThread = kGroupedConsumers + 32;
 
 inline constexpr uint32_t kEmptied = 8;
 

@@ -1,8 +1,6 @@
 #pragma once
 
-// Weights of a tile in shared memory: 16 strips of 8 rows for each of its two sets, and what a lane
-// takes of them. Strips of NVFP4_V2 lie in memory as they do here, codes and scales in one run
-// each.
+// Weights of a tile in shared memory: how threads copy them there, and what a lane takes of them.
 
 #include "grouped_shared.cuh"
 
@@ -19,74 +17,12 @@ __device__ __forceinline__ void copy_codes(uint32_t to, const uint8_t* from, boo
     if (byte < 8 || !half) copy_async_4(to + byte, from + byte);
 }
 
-// Copies of a tile of NVFP4_V2 whose sets are whole, or the second not there: 16 bytes at a time by
-// kThreads threads, the first of which is kFirst, block after block. Pointers move on and need not
-// be worked out for each: the copying warps share their schedulers with those that decode.
-template <class Shared, class Fragments, int kThreads, int kFirst>
-class StripCopies {
- public:
-  static constexpr bool kPossible = Fragments::kFirstV2 && Fragments::kSecondV2;
-  static __device__ __forceinline__ bool possible(const TileEntry& entry) {
-    return kPossible && (entry.flags & kTileLive) != 0 && entry.outputs[0] == kSetRows &&
-           entry.outputs[1] % kSetRows == 0;
-  }
-
-  __device__ __forceinline__ StripCopies(const TileEntry& entry, int64_t columns, int block)
-      : step_(static_cast<uint32_t>(FragmentV2::codes(columns, kAtOnce * WeightStrip::kRows))),
-        both_(entry.outputs[1] != 0) {
-    const int thread = thread_index_here() - kFirst;
-#pragma unroll
-    for (int set = 0; set < 2; ++set) {
-      codes_[set] =
-          entry.codes[set] + block * FragmentV2::kCodeStep + thread % kOfCodes * 16 +
-          static_cast<uint32_t>(FragmentV2::codes(columns, thread / kOfCodes * WeightStrip::kRows));
-      scales_[set] = entry.scales[set] + block * FragmentV2::kScaleStep + thread % kOfScales * 16 +
-                     static_cast<uint32_t>(
-                         FragmentV2::scale_rows(columns, thread / kOfScales * WeightStrip::kRows));
-    }
-  }
-
-  // Starts those of the next block.
-  __device__ __forceinline__ void copy(uint32_t place) {
-    // Worked out anew, for registers are few.
-    const int thread = thread_index_here() - kFirst;
-    const uint32_t codes_to =
-        place + thread / kOfCodes * WeightStrip::kBytes + thread % kOfCodes * 16;
-    const uint32_t scales_to = place + thread / kOfScales * WeightStrip::kBytes +
-                               WeightStrip::kCodes + thread % kOfScales * 16;
-#pragma unroll
-    for (int set = 0; set < 2; ++set) {
-      if (set == 1 && !both_) break;
-      const uint8_t* codes = codes_[set];
-#pragma unroll
-      for (int i = 0; i < kStrips; i += kAtOnce) {
-        copy_async_16(codes_to + set * Shared::kSetBytes + i * WeightStrip::kBytes, codes);
-        codes += step_;
-      }
-      if (kThreads == kStrips * kOfScales || thread < kStrips * kOfScales)
-        copy_async_16(scales_to + set * Shared::kSetBytes, scales_[set]);
-      codes_[set] += FragmentV2::kCodeStep;
-      scales_[set] += FragmentV2::kScaleStep;
-    }
-  }
-
- private:
-  static constexpr int kOfCodes = WeightStrip::kCodes / 16, kOfScales = WeightStrip::kScales / 16;
-  static constexpr int kStrips = kSetRows / WeightStrip::kRows, kAtOnce = kThreads / kOfCodes;
-  static_assert(!kPossible || kThreads >= kStrips * kOfScales);
-
-  const uint8_t* codes_[2];
-  const uint8_t* scales_[2];
-  uint32_t step_;
-  bool both_;
-};
-
 // Starts copying a block of a set; by kThreads threads, the first of which is kFirst.
 template <class Fragment, int kThreads, int kFirst>
 __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, int set,
                                          int64_t columns, int block, bool half) {
   constexpr int kRows = kThreads / 4;  // at once
-  static_assert(kRows % WeightStrip::kRows == 0);
+  static_assert(kRows % WeightSet::kStripRows == 0);
   // What many instructions compute from it should not take registers between blocks.
   const int thread = thread_index_here() - kFirst;
   const int t = thread & 3, first = thread >> 2;
@@ -96,8 +32,8 @@ __device__ __forceinline__ void copy_set(uint32_t to, const TileEntry& entry, in
   const bool has_scales = half ? t == 0 : t % 2 == 0;
 #pragma unroll 1
   for (int row = first; row < entry.outputs[set]; row += kRows) {
-    copy_codes<Fragment>(to + WeightStrip::codes(row, t, half), codes, half);
-    if (has_scales) copy_async_4(to + WeightStrip::scales(row, t, half), scales);
+    copy_codes<Fragment>(to + WeightSet::codes(row, t, half), codes, half);
+    if (has_scales) copy_async_4(to + WeightSet::scales(row, t, half), scales);
     codes += Fragment::codes(columns, kRows);
     scales += Fragment::scale_rows(columns, kRows);
   }
@@ -125,7 +61,7 @@ struct LaneWeights {
     const int lane = thread_index_here() & 31, t = lane & 3;
     const int own = row + Rows::row(lane >> 2);
     const uint32_t first = shared.address + Shared::kWeights;
-    return {first + WeightStrip::codes(own, t, half), first + WeightStrip::scales(own, t, half)};
+    return {first + WeightSet::codes(own, t, half), first + WeightSet::scales(own, t, half)};
   }
 };
 
@@ -162,20 +98,22 @@ __device__ __forceinline__ uint4 load_words(uint32_t address) {
   return make_uint4(words.x, words.y, 0, 0);
 }
 
-// offset: of the place in the ring.
-template <class Shared, class Fragments, class Rows, bool kHalf>
+// offset: of the place in the ring. kSets: of them, the first ones.
+template <class Shared, class Rows, int kSets, bool kHalf>
 __device__ __forceinline__ void read_weights(BlockWeights& block, const LaneWeights& from,
                                              uint32_t offset) {
-  constexpr uint32_t kCodes = WeightStrip::codes(Rows::kDistance, 0, kHalf),
-                     kScales = WeightStrip::scales(Rows::kDistance, 0, kHalf) - WeightStrip::kCodes;
+  // The other row's bits of a place are none that the first one's has.
+  constexpr uint32_t kCodes = WeightSet::codes(Rows::kDistance, 0, kHalf),
+                     kScales = WeightSet::scales(Rows::kDistance, 0, kHalf) - WeightSet::kCodes;
+  const uint32_t codes = from.codes + offset;
 #pragma unroll
-  for (int set = 0; set < 2; ++set)
+  for (int set = 0; set < kSets; ++set)
 #pragma unroll
     for (int row = 0; row < 2; ++row)
       block.words[set][row] =
-          load_words<kHalf>(from.codes + offset + set * Shared::kSetBytes + row * kCodes);
+          load_words<kHalf>((row == 0 ? codes : codes ^ kCodes) + set * Shared::kSetBytes);
 #pragma unroll
-  for (int set = 0; set < 2; ++set)
+  for (int set = 0; set < kSets; ++set)
 #pragma unroll
     for (int row = 0; row < 2; ++row)
       block.scales[set][row] =
@@ -183,14 +121,15 @@ __device__ __forceinline__ void read_weights(BlockWeights& block, const LaneWeig
 }
 
 // Apart from reading, so that other work can come between the two.
-template <class Fragments>
+template <class Fragments, int kSets>
 __device__ __forceinline__ void widen_scales(BlockWeights& block, uint32_t selector) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     block.scales[0][row] =
         decode_scales<Fragments::template Of<0>::kChecked>(block.scales[0][row], selector);
-    block.scales[1][row] =
-        decode_scales<Fragments::template Of<1>::kChecked>(block.scales[1][row], selector);
+    if constexpr (kSets == 2)
+      block.scales[1][row] =
+          decode_scales<Fragments::template Of<1>::kChecked>(block.scales[1][row], selector);
   }
 }
 

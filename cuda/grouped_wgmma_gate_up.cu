@@ -6,7 +6,8 @@ namespace {
 template <class Shared, class Fragments>
 constexpr GroupedGateUpKernel entry(const char* name) {
   return product_kernel<Shared, Fragments>(name, wgmma_gate_up<Shared, Fragments>, kGroupedThreads,
-                                           Shared::kZBlocks);
+                                           Shared::kZBlocks,
+                                           WeightProducers<Shared, Fragments>::kStrips);
 }
 
 constexpr GroupedGateUpKernel kKernels[] = {

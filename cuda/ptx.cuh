@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "tensor_map.cuh"
+
 #if defined(MEMRA_EMULATION)
 #include "emulation/ptx.h"
 #else
@@ -50,11 +52,25 @@ __device__ __forceinline__ uint32_t select_bits(uint32_t mask, uint32_t a, uint3
   return bits;
 }
 
+// ~a | b, which the compiler would make two instructions of.
+__device__ __forceinline__ uint32_t complement_or(uint32_t a, uint32_t b) {
+  uint32_t bits;
+  asm("lop3.b32 %0, %1, %2, 0, 0xCF;" : "=r"(bits) : "r"(a), "r"(b));
+  return bits;
+}
+
 // A left shift, by a power of two, on another pipe than shifts.
 __device__ __forceinline__ uint32_t shift_left_by_multiply(uint32_t x, uint32_t power) {
   uint32_t shifted;
   asm("mul.lo.u32 %0, %1, %2;" : "=r"(shifted) : "r"(x), "r"(power));
   return shifted;
+}
+
+// In one instruction, whatever is known of the factors.
+__device__ __forceinline__ uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t sum;
+  asm("mad.lo.u32 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+  return sum;
 }
 
 __device__ __forceinline__ uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
@@ -92,6 +108,14 @@ __device__ __forceinline__ float max_or_nan(float a, float b) {
   float most;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
   return most;
+}
+
+// numerics::canon() of a result of f32 arithmetic, in one instruction: the only NaN that it gives,
+// 0x7FFFFFFF, is above all other integers.
+__device__ __forceinline__ float canon_result(float result) {
+  int32_t bits;
+  asm("min.s32 %0, %1, 0x7FC00000;" : "=r"(bits) : "r"(__float_as_int(result)));
+  return __int_as_float(bits);
 }
 
 // The upper halves of two words, b's above a's; and the larger of each half.
@@ -233,25 +257,27 @@ __device__ __forceinline__ void store_global(uint4* p, uint4 v) {
                : "memory");
 }
 
-// Only the store is conditional, not what the value is computed from.
+// kOffset bytes from p on. Only the store is conditional, not what the value is computed from.
+template <int kOffset>
 __device__ __forceinline__ void store_global_if(bool wanted, void* p, uint32_t v) {
   asm volatile(
       "{\n"
       ".reg .pred wanted;\n"
       "setp.ne.u32 wanted, %2, 0;\n"
-      "@wanted st.global.u32 [%0], %1;\n"
+      "@wanted st.global.u32 [%0 + %3], %1;\n"
       "}" ::"l"(p),
-      "r"(v), "r"(static_cast<uint32_t>(wanted))
+      "r"(v), "r"(static_cast<uint32_t>(wanted)), "n"(kOffset)
       : "memory");
 }
+template <int kOffset>
 __device__ __forceinline__ void store_global_if(bool wanted, void* p, float a, float b) {
   asm volatile(
       "{\n"
       ".reg .pred wanted;\n"
       "setp.ne.u32 wanted, %3, 0;\n"
-      "@wanted st.global.v2.f32 [%0], {%1, %2};\n"
+      "@wanted st.global.v2.f32 [%0 + %4], {%1, %2};\n"
       "}" ::"l"(p),
-      "f"(a), "f"(b), "r"(static_cast<uint32_t>(wanted))
+      "f"(a), "f"(b), "r"(static_cast<uint32_t>(wanted)), "n"(kOffset)
       : "memory");
 }
 
@@ -414,6 +440,25 @@ __device__ __forceinline__ void bulk_load(uint32_t dst, const void* src, uint32_
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(dst),
       "l"(src), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// Copies a box of a tensor (tensor_map.h), the first of whose words has these coordinates, to
+// shared memory, aligned to 128 bytes, or to 1024 where it is swizzled; completes on the barrier.
+__device__ __forceinline__ void tensor_load(uint32_t dst, const TensorMap& map,
+                                            const int32_t (&at)[4], uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(dst),
+      "l"(&map), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void tensor_load(uint32_t dst, const TensorMap& map,
+                                            const int32_t (&at)[5], uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(dst),
+      "l"(&map), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4]), "r"(barrier)
       : "memory");
 }
 

@@ -79,8 +79,16 @@ void advance_bulk_copy(Block& block, std::size_t index) {
   }
   copy.bytes -= bytes;
   if (copy.bytes != 0) return;
-  copy = block.bulk_copies.back();
+  if (&copy != &block.bulk_copies.back()) copy = std::move(block.bulk_copies.back());
   block.bulk_copies.pop_back();
+}
+
+void start_bulk_copy(BulkCopy copy) {
+  Machine& m = machine();
+  std::uint8_t* const target = m.at(m.block(), copy.to, copy.bytes, kBulkUnit);
+  if (m.chance(m.mood().poison)) std::memset(target, kPoison, copy.bytes);
+  m.block().bulk_copies.push_back(std::move(copy));
+  m.step();
 }
 
 bool advance_any_bulk_copy(Block& block) {
@@ -209,10 +217,14 @@ void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, std::uin
   if (!is_aligned(from, kBulkUnit) || bytes % kBulkUnit != 0 || bytes == 0) {
     m.fatal("a bulk copy of " + std::to_string(bytes) + " bytes is not aligned, or empty");
   }
-  std::uint8_t* const target = m.at(m.block(), to, bytes, kBulkUnit);
-  if (m.chance(m.mood().poison)) std::memset(target, kPoison, bytes);
-  m.block().bulk_copies.push_back({to, static_cast<const std::uint8_t*>(from), bytes, barrier});
-  m.step();
+  start_bulk_copy({to, static_cast<const std::uint8_t*>(from), bytes, barrier, nullptr});
+}
+
+void bulk_copy(std::uint32_t to, std::shared_ptr<const std::vector<std::uint8_t>> bytes,
+               std::uint32_t barrier) {
+  const std::uint8_t* const from = bytes->data();
+  const auto size = static_cast<std::uint32_t>(bytes->size());
+  start_bulk_copy({to, from, size, barrier, std::move(bytes)});
 }
 
 void named_barrier(int id, int threads) {

@@ -26,6 +26,9 @@ void phase_barrier_init(std::uint32_t address, std::uint32_t arrivals);
 void phase_barrier_arrive(std::uint32_t address, std::uint32_t expected_bytes);
 void phase_barrier_wait(std::uint32_t address, std::uint32_t parity);
 void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier);
+// Of bytes that have been gathered for it.
+void bulk_copy(std::uint32_t to, std::shared_ptr<const std::vector<std::uint8_t>> bytes,
+               std::uint32_t barrier);
 
 // ---- barrier.cta
 void named_barrier(int id, int threads);

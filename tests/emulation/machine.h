@@ -83,6 +83,7 @@ struct BulkCopy {
   std::uint32_t to;
   const std::uint8_t* from;
   std::uint32_t bytes, barrier;
+  std::shared_ptr<const std::vector<std::uint8_t>> gathered;  // where `from` points into it
 };
 
 // A warp's part of a warpgroup's matrix product, as its lanes have issued it.

@@ -11,6 +11,7 @@
 #include "emulation/async.h"
 #include "emulation/machine.h"
 #include "emulation/tensor.h"
+#include "emulation/tensor_copy.h"
 #include "numerics/half.h"
 
 // NOLINTBEGIN(bugprone-macro-parentheses): a type and a name
@@ -48,11 +49,17 @@ inline float written_zero() {
 inline uint32_t select_bits(uint32_t mask, uint32_t a, uint32_t b) {
   return (mask & a) | (~mask & b);
 }
+inline uint32_t complement_or(uint32_t a, uint32_t b) {
+  return ~a | b;
+}
 inline uint32_t shift_left_by_multiply(uint32_t x, uint32_t power) {
   return x * power;
 }
 inline uint32_t f16_pair(float low, float high) {
   return numerics::f32_to_f16(low) | static_cast<uint32_t>(numerics::f32_to_f16(high)) << 16;
+}
+inline uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c) {
+  return a * b + c;
 }
 inline uint32_t multiply_f16x2(uint32_t a, uint32_t b) {
   const auto half = [](uint32_t pair, int i) {
@@ -72,6 +79,9 @@ inline float min_or_nan(float a, float b) {
 }
 inline float max_or_nan(float a, float b) {
   return std::isnan(a) || std::isnan(b) ? NAN : std::fmax(a, b);
+}
+inline float canon_result(float result) {
+  return numerics::canon(result);
 }
 inline uint32_t upper_halves(uint32_t a, uint32_t b) {
   return byte_permute(a, b, 0x7632);
@@ -132,15 +142,19 @@ inline void store_global(uint4* p, uint4 v) {
   *p = v;
 }
 
-inline void store_global_if(bool wanted, void* p, uint32_t v) {
+template <typename T>
+void store_if(bool wanted, void* p, const T& v) {
   if (!wanted) return;
-  check_alignment(static_cast<uint32_t*>(p));
-  *static_cast<uint32_t*>(p) = v;
+  check_alignment(static_cast<T*>(p));
+  *static_cast<T*>(p) = v;
 }
-inline void store_global_if(bool wanted, void* p, float a, float b) {
-  if (!wanted) return;
-  check_alignment(static_cast<float2*>(p));
-  *static_cast<float2*>(p) = {a, b};
+template <int kOffset>
+void store_global_if(bool wanted, void* p, uint32_t v) {
+  store_if(wanted, static_cast<uint8_t*>(p) + kOffset, v);
+}
+template <int kOffset>
+void store_global_if(bool wanted, void* p, float a, float b) {
+  store_if(wanted, static_cast<uint8_t*>(p) + kOffset, float2{a, b});
 }
 
 inline uint32_t shared_address(const void* p) {
@@ -239,6 +253,10 @@ inline void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
 }
 inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   emulation::phase_barrier_wait(barrier, parity);
+}
+template <int kDims>
+void tensor_load(uint32_t dst, const TensorMap& map, const int32_t (&at)[kDims], uint32_t barrier) {
+  emulation::tensor_copy(dst, map, at, kDims, barrier);
 }
 inline void bulk_load(uint32_t dst, const void* src, uint32_t bytes, uint32_t barrier) {
   emulation::bulk_copy(dst, src, bytes, barrier);

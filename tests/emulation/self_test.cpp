@@ -10,6 +10,7 @@
 #include "emulation/guarded.h"
 #include "emulation/machine.h"
 #include "ptx.cuh"
+#include "tensor_map.h"
 #include "wgmma.cuh"
 
 namespace memra::cuda {
@@ -192,6 +193,58 @@ TEST(EmulatorSelf, FindsADeadlock) {
   EXPECT_EQ(findings.faults, kRounds);
   EXPECT_NE(findings.text.find("deadlock: warp 1 waits for parity"), std::string::npos)
       << findings.text;
+}
+
+// ---- Boxes of a tensor
+
+// Lines 3 to 6 of five lines of 128 bytes, from address 0 on: as a box, 16-byte chunks swizzled.
+Findings box(uint32_t to) {
+  constexpr uint32_t kBytes = 512;
+  constexpr int64_t kLines = 5, kFirst = 3, kWords = 32;
+  emulation::Guarded<uint32_t> in(kLines * kWords), out(kBytes / 4, 0);
+  std::iota(in.data(), in.data() + in.size(), 1u);
+  constexpr uint64_t kSteps = uint64_t{1} << 31;
+  const TensorShape shape{
+      4, {kWords, kLines, kSteps, kSteps}, {128, 16, 16 * kSteps}, {kWords, 4, 1, 1}, true};
+  TensorMap map;
+  EXPECT_EQ(make_tensor_map({}, shape, &map), MEMRA_OK);
+  const uint64_t steps = reinterpret_cast<uintptr_t>(in.data()) / 16;
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(in.data()) % 16, 0u);
+  const auto kernel = [&] {
+    const uint32_t begin = (shared_address(dynamic_shared()) + 1023) & ~1023u;
+    const uint32_t barrier = begin + 2048;
+    if (threadIdx.x == 0) barrier_init(barrier, 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      barrier_arrive_expect(barrier, kBytes);
+      tensor_load(
+          begin + to, map,
+          {0, kFirst, static_cast<int32_t>(steps % kSteps), static_cast<int32_t>(steps / kSteps)},
+          barrier);
+    }
+    barrier_wait(barrier, 0);
+    for (uint32_t i = threadIdx.x; i < kBytes / 4; i += 32)
+      out[i] = load_shared(begin + to + 4 * i);
+  };
+  return run(32, 4096, kernel, [&] {
+    bool right = true;
+    for (uint32_t i = 0; i < kBytes / 4; ++i) {
+      const uint32_t line = i / kWords, chunk = i / 4 % 8 ^ line, word = chunk * 4 + i % 4;
+      // The tensor ends before the box does.
+      right = right && out[i] == (line < 2 ? in[(kFirst + line) * kWords + word] : 0);
+    }
+    return right;
+  });
+}
+
+TEST(EmulatorSelf, BoxesOfATensorAreSwizzledAndEndWithIt) {
+  const Findings findings = box(1024);
+  EXPECT_EQ(findings.faults, 0) << findings.text;
+  EXPECT_EQ(findings.wrong, 0);
+}
+
+TEST(EmulatorSelf, FindsABoxWhoseSwizzleIsNotAligned) {
+  EXPECT_EQ(box(128).faults, kRounds);
 }
 
 // ---- Products of a warpgroup
