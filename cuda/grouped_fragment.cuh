@@ -44,8 +44,8 @@ struct ActivationRows {
 };
 
 // A block of 128 columns of a set's rows in shared memory: the codes of every strip of 8 rows, row
-// by row, 16 bytes to a thread of a quad, and behind all of them the scales, a word to two threads.
-// Of 64 columns everything is half as far apart in its strip, and a row has one word of scales. The
+// by row, 16 bytes to a thread of a quad, and behind all of them the scales, two bytes to a thread,
+// one for each slab. Of 64 columns everything is half as much and as far apart in its strip. The
 // copy engine swizzles codes: rows of neighbouring strips meet different banks.
 struct WeightSet {
   static constexpr int kStripRows = 8, kStrips = kSetRows / kStripRows;
@@ -61,7 +61,7 @@ struct WeightSet {
     return at ^ (at / 128 % 8 * 16);
   }
   static MEMRA_HD constexpr uint32_t scales(int row, int t, bool half) {
-    const auto in_strip = static_cast<uint32_t>(row % kStripRows * 8 + (half ? 0 : t / 2 * 4));
+    const auto in_strip = static_cast<uint32_t>(row % kStripRows * 8 + t * 2);
     return static_cast<uint32_t>(kCodes + row / kStripRows * kStripScales) +
            in_strip / (half ? 2 : 1);
   }
@@ -169,10 +169,10 @@ MEMRA_HD constexpr uint32_t scale_selector(int t, bool half) {
   return scale_byte(t, 0, half) | scale_byte(t, half ? 0 : 1, half) << 4 | 0x4400u;
 }
 
-// Those two scales as f16. kChecked: formats that may hold invalid codes, which count as 0.
+// Two scales as f16. kChecked: formats that may hold invalid codes, which count as 0.
 template <bool kChecked>
-__device__ __forceinline__ uint32_t decode_scales(uint32_t word, uint32_t selector) {
-  const auto bytes = static_cast<uint16_t>(byte_permute(word, 0, selector));
+__device__ __forceinline__ uint32_t decode_scales(uint32_t word) {
+  const auto bytes = static_cast<uint16_t>(word);
   return kChecked ? legal_f16_pair_of_e4m3(bytes) : f16_pair_of_e4m3(bytes);
 }
 

@@ -59,7 +59,7 @@ class MmaConsumer {
       } else {
         read_weights<Shared, Rows, 2, false>(block, lane, place(slab));
       }
-      widen_scales<Fragments, 2>(block, scale_selector(thread_index_here() & 3, half));
+      widen_scales<Fragments, 2>(block);
       multiply_word<0, kColumns>(shared, tile, slab, block, sums);
       multiply_word<1, kColumns>(shared, tile, slab, block, sums);
       if (half) break;

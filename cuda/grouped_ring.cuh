@@ -265,7 +265,9 @@ class Consumer {
     const auto begin = [&](bool half) {
       barrier_wait(Shared::z_barrier(shared.address, ring_.place), ring_.parity);
       b = swizzled_rows(shared.address + Shared::kZ + ring_.place * Shared::kZBlockBytes + phase);
-      widen_scales<Fragments, kSets>(weights, scale_selector(thread_index_here() & 3, half));
+      if constexpr (Shared::kDirect)
+        pick_scales(weights, scale_selector(thread_index_here() & 3, half));
+      widen_scales<Fragments, kSets>(weights);
       decode(Word<0>{});
       multiply(Word<0>{});
       // All weights are in registers, and the products of the block before are done.

@@ -68,7 +68,7 @@ struct LaneWeights {
 // A lane's codes and scales of a block.
 struct BlockWeights {
   uint4 words[2][2];      // set, row
-  uint32_t scales[2][2];  // as read, and then those of the two slabs as f16
+  uint32_t scales[2][2];  // as read, and then those of the two slabs, and those as f16
 
   // Decodes step 0 to 7 of a set; a word has two.
   template <int kStep>
@@ -98,6 +98,12 @@ __device__ __forceinline__ uint4 load_words(uint32_t address) {
   return make_uint4(words.x, words.y, 0, 0);
 }
 
+// And its scales; of half a block that of its slab.
+template <bool kHalf>
+__device__ __forceinline__ uint32_t load_scales(uint32_t address) {
+  return kHalf ? load_shared_u8(address) : load_shared_u16(address);
+}
+
 // offset: of the place in the ring. kSets: of them, the first ones.
 template <class Shared, class Rows, int kSets, bool kHalf>
 __device__ __forceinline__ void read_weights(BlockWeights& block, const LaneWeights& from,
@@ -117,19 +123,27 @@ __device__ __forceinline__ void read_weights(BlockWeights& block, const LaneWeig
 #pragma unroll
     for (int row = 0; row < 2; ++row)
       block.scales[set][row] =
-          load_shared(from.scales + offset + set * Shared::kSetBytes + row * kScales);
+          load_scales<kHalf>(from.scales + offset + set * Shared::kSetBytes + row * kScales);
+}
+
+// Of words as they lie in memory.
+__device__ __forceinline__ void pick_scales(BlockWeights& block, uint32_t selector) {
+#pragma unroll
+  for (int set = 0; set < 2; ++set)
+#pragma unroll
+    for (int row = 0; row < 2; ++row)
+      block.scales[set][row] = byte_permute(block.scales[set][row], 0, selector);
 }
 
 // Apart from reading, so that other work can come between the two.
 template <class Fragments, int kSets>
-__device__ __forceinline__ void widen_scales(BlockWeights& block, uint32_t selector) {
+__device__ __forceinline__ void widen_scales(BlockWeights& block) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    block.scales[0][row] =
-        decode_scales<Fragments::template Of<0>::kChecked>(block.scales[0][row], selector);
+    block.scales[0][row] = decode_scales<Fragments::template Of<0>::kChecked>(block.scales[0][row]);
     if constexpr (kSets == 2)
       block.scales[1][row] =
-          decode_scales<Fragments::template Of<1>::kChecked>(block.scales[1][row], selector);
+          decode_scales<Fragments::template Of<1>::kChecked>(block.scales[1][row]);
   }
 }
 

@@ -24,7 +24,7 @@ template <bool kChecked>
 void expect_exact(uint32_t scale_code) {
   for (uint32_t byte = 0; byte < 4; ++byte) {
     const uint32_t scales = (0x3C7F80FFu & ~(0xFFu << (8 * byte))) | scale_code << (8 * byte);
-    const uint32_t scale = decode_scales<kChecked>(scales, byte * 0x11u | 0x4400u);
+    const uint32_t scale = decode_scales<kChecked>(byte_permute(scales, 0, byte * 0x11u | 0x4400u));
     for (uint32_t code = 0; code < 16; ++code) {
       const double want = static_cast<double>(ref::e2m1_value(static_cast<uint8_t>(code))) *
                           ref::ue4m3_value(static_cast<uint8_t>(scale_code)) / kWeightUnit;

@@ -179,6 +179,12 @@ void store_shared_as(uint32_t address, const T& v) {
 inline uint32_t load_shared(uint32_t address) {
   return load_shared_as<uint32_t>(address);
 }
+inline uint32_t load_shared_u16(uint32_t address) {
+  return load_shared_as<uint16_t>(address);
+}
+inline uint32_t load_shared_u8(uint32_t address) {
+  return load_shared_as<uint8_t>(address);
+}
 inline float2 load_shared_f32x2(uint32_t address) {
   return load_shared_as<float2>(address);
 }
