@@ -58,3 +58,6 @@ int cuCtxGetId(void) {
 int cuThreadExchangeStreamCaptureMode(void) {
   return NOT_SUPPORTED;
 }
+int cuTensorMapEncodeTiled(void) {
+  return NOT_SUPPORTED;
+}

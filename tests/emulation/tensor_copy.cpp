@@ -1,6 +1,7 @@
 #include "emulation/tensor_copy.h"
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -41,8 +42,10 @@ void read_words(const TensorShape& shape, const std::int64_t* at, std::uint8_t* 
   for (std::uint32_t i = 0; i < shape.box[0]; ++i) {
     const std::int64_t word = at[0] + i;
     if (word < 0 || static_cast<std::uint64_t>(word) >= shape.words[0]) continue;
-    const std::uint64_t from = address + static_cast<std::uint64_t>(word) * 4;
-    std::memcpy(to + 4 * i, reinterpret_cast<const void*>(from), 4);
+    const auto* const from =
+        std::bit_cast<const std::uint8_t*>(address + static_cast<std::uint64_t>(word) * 4);
+    if (from == nullptr) machine().fatal("a tensor at address 0");
+    std::memcpy(to + 4 * i, from, 4);
   }
 }
 
