@@ -19,5 +19,6 @@ FAKE_EXPORT int cuCtxPushCurrent_v2(void);
 FAKE_EXPORT int cuCtxPopCurrent_v2(void);
 FAKE_EXPORT int cuCtxGetId(void);
 FAKE_EXPORT int cuThreadExchangeStreamCaptureMode(void);
+FAKE_EXPORT int cuTensorMapEncodeTiled(void);
 
 #endif
