@@ -196,9 +196,8 @@ TEST(GroupedFragment, StripsLieAsTheyAreCopied) {
           const uint32_t at = own.codes - begin.codes, line = 4 * strip + at / 128;
           EXPECT_EQ(WeightSet::codes(row, t, half),
                     128 * line + (at / 16 % 8 ^ line % 8) * 16 + at % 16);
-          EXPECT_EQ(WeightSet::scales(row, t, half),
-                    WeightSet::kCodes + 64 * strip + own.scales - begin.scales +
-                        scale_byte(t, 0, half));
+          EXPECT_EQ(WeightSet::scales(row, t, half), WeightSet::kCodes + 64 * strip + own.scales -
+                                                         begin.scales + scale_byte(t, 0, half));
         }
       }
     }
