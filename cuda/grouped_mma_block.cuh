@@ -20,7 +20,7 @@ class MmaConsumer {
     return entries<Shared>(shared)[0];
   }
 
-  template <int kColumns, int kSets = 2>
+  template <int kColumns>
   __device__ __forceinline__ void multiply(const SharedView& shared, const TileEntry& tile,
                                            float (&sums)[2][kColumns / 2]) {
     static_assert(kColumns == Shared::kColumns && Shared::kBlocks == 2 && Shared::kZBlocks == 2);

@@ -3,7 +3,8 @@
 // The persistent kernel of the grouped products on sm_90a: its producer, and the product of a tile.
 // Activations come by bulk copies: a slab of 64 columns of a tile is one run. Weights in NVFP4_V2
 // are two runs for every 8 rows, and come as boxes of a tensor: bulk copies begin every 45 clocks
-// at best. NVFP4_V1 is loaded by those that decode it. All go by blocks of 128 columns.
+// at best. NVFP4_V1 is loaded by those that decode it, or beside NVFP4_V2 copied by three warps.
+// All go by blocks of 128 columns.
 
 #include <type_traits>
 
