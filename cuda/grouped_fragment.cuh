@@ -43,7 +43,7 @@ struct ActivationRows {
   static MEMRA_HD constexpr int row(int g) { return 8 * (g >> 1 & 1) + 4 * (g >> 2) + (g & 1); }
 };
 
-// A block of 128 columns of a set's rows in shared memory: the codes of every strip of 8 rows, row
+// A block of 128 columns of a set's rows in shared memory, of NVFP4_V2: the codes of every strip of 8 rows, row
 // by row, 16 bytes to a thread of a quad, and behind all of them the scales, two bytes to a thread,
 // one for each slab. Of 64 columns everything is half as much and as far apart in its strip. The
 // copy engine swizzles codes: rows of neighbouring strips meet different banks.
@@ -54,6 +54,7 @@ struct WeightSet {
   static constexpr int kBytes = kCodes + kScales;
   static constexpr int kAlignment = 1024;  // of the swizzle
   static_assert(kBytes % kAlignment == 0);
+  static constexpr bool kHalfBlocks = true;
 
   static MEMRA_HD constexpr uint32_t codes(int row, int t, bool half) {
     const auto in_strip = static_cast<uint32_t>(row % kStripRows * 64 + t * 16) / (half ? 2 : 1);
@@ -66,6 +67,25 @@ struct WeightSet {
            in_strip / (half ? 2 : 1);
   }
 };
+
+// The same of NVFP4_V1: every row's bytes as they lie in memory, its two blocks of 64 columns, and
+// 8 more, because the copy engine's lines are multiples of 16. Rows whose own bytes are no multiple
+// of 16 cannot come that way, so half a block does not exist.
+struct RowSet {
+  static constexpr int kRowBytes = 80, kOwnBytes = 72;
+  static constexpr int kBytes = kSetRows * kRowBytes;
+  static constexpr int kAlignment = 1024;
+  static_assert(kBytes % kAlignment == 0);
+  static constexpr bool kHalfBlocks = false;
+
+  static MEMRA_HD constexpr uint32_t scales(int row, int t, bool /*half*/) {
+    return static_cast<uint32_t>(row * kRowBytes + t / 2 * (kOwnBytes / 2) + t % 2 * 2);
+  }
+  static MEMRA_HD constexpr uint32_t codes(int row, int t, bool /*half*/) {
+    return static_cast<uint32_t>(row * kRowBytes + t / 2 * (kOwnBytes / 2) + 4 + t % 2 * 16);
+  }
+};
+inline constexpr int kRowSetColumns = 256;  // rows of a multiple of them can come that way
 
 // Bytes to codes and to the word with their scales.
 struct LaneOffsets {

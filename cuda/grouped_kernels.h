@@ -17,6 +17,10 @@ struct ProductParams;
 
 enum class ProductFamily { kMma, kWgmma };
 
+// By which maps a kernel has the copy engine read weights (grouped_boxes.cuh): of strips of
+// NVFP4_V2, of rows of NVFP4_V1.
+enum class WeightMaps { kNone, kStrips, kRows };
+
 inline constexpr int kMmaTileUnits = 8;
 
 // The launch bounds of a kernel in code for an architecture that does not have its instructions.
@@ -27,9 +31,9 @@ template <class Out>
 struct ProductKernel {
   bool first_v2, second_v2;  // of the tile's two sets
   int32_t max_units;         // the widest tile
-  int32_t z_blocks;   // of activations, that neighbouring tiles of weight rows may share; 0: none
-  int32_t resident;   // on an SM at once
-  bool reads_strips;  // by maps (grouped_strips.cuh)
+  int32_t z_blocks;  // of activations, that neighbouring tiles of weight rows may share; 0: none
+  int32_t resident;  // on an SM at once
+  WeightMaps maps;
   int32_t threads;
   size_t shared_bytes;
   const char* name;
@@ -37,13 +41,13 @@ struct ProductKernel {
 };
 template <class Shared, class Fragments, class Out>
 constexpr ProductKernel<Out> product_kernel(const char* name, void (*kernel)(ProductParams, Out),
-                                            int32_t threads, int32_t z_blocks, bool reads_strips) {
+                                            int32_t threads, int32_t z_blocks, WeightMaps maps) {
   return {Fragments::kFirstV2,
           Fragments::kSecondV2,
           Shared::kUnits,
           z_blocks,
           Shared::kResident,
-          reads_strips,
+          maps,
           threads,
           Shared::kBytes,
           name,

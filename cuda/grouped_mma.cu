@@ -44,11 +44,12 @@ __global__ void __launch_bounds__(kBounds, 1)
 template <class Fragments>
 constexpr GroupedGateUpKernel gate_up(const char* name) {
   return product_kernel<Tiles, Fragments>(name, mma_gate_up<Fragments>, kGroupedConsumers, 0,
-                                          false);
+                                          WeightMaps::kNone);
 }
 template <class Fragments>
 constexpr GroupedPlaneKernel plane(const char* name) {
-  return product_kernel<Tiles, Fragments>(name, mma_plane<Fragments>, kGroupedConsumers, 0, false);
+  return product_kernel<Tiles, Fragments>(name, mma_plane<Fragments>, kGroupedConsumers, 0,
+                                          WeightMaps::kNone);
 }
 
 constexpr GroupedGateUpKernel kGateUp[] = {

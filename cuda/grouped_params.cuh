@@ -17,8 +17,9 @@ struct ExpertPlane {
   const float* const* bias;  // or null; a null entry is no bias
 };
 
-// Of a slab of NVFP4_V2, for the copy engine (grouped_strips.cuh).
-struct StripMaps {
+// Of a slab, for the copy engine (grouped_boxes.cuh): codes and scales of NVFP4_V2, or the rows of
+// NVFP4_V1, which have both.
+struct SlabMaps {
   TensorMap codes, scales;
 };
 
@@ -33,7 +34,7 @@ struct ProductParams {
   int64_t rows;      // of z and zs
   int64_t columns;   // of a slab
   int64_t outputs;   // rows of a slab
-  StripMaps strips;  // where the kernel has the copy engine read them
+  SlabMaps maps;    // where the kernel has the copy engine read weights
 };
 
 // Gate and up: the activation's outputs as the rows of the next product (grouped_layout.cuh), each

@@ -8,7 +8,7 @@
 #include "grouped_kernels.h"
 #include "grouped_layout.cuh"
 #include "grouped_params.cuh"
-#include "grouped_strips.cuh"
+#include "grouped_boxes.cuh"
 #include "launch.h"
 #include "tensor_map.h"
 
@@ -34,16 +34,24 @@ ProductFamily family_of(const Device& device) {
   return device.wgmma ? ProductFamily::kWgmma : ProductFamily::kMma;
 }
 
-// Of those that take tiles so wide, the one with the narrowest; the tables are whole.
+// Whether rows of NVFP4_V1 are what maps can describe.
+bool has_row_maps(int64_t columns) {
+  return columns % kRowSetColumns == 0;
+}
+
+// Of those that take tiles so wide, the one with the narrowest, by maps where there is such a one;
+// the tables are whole.
 template <class Kernel>
 const Kernel& find_kernel(const Device& device, memra_format first, memra_format second,
-                          int32_t units) {
+                          int64_t columns, int32_t units) {
   const std::span<const Kernel> kernels = Kernels<Kernel>::of(family_of(device));
   const Kernel* found = &kernels.front();
   int32_t width = std::numeric_limits<int32_t>::max();
   for (const Kernel& k : kernels) {
-    const bool fits = k.first_v2 == is_v2(first) && k.second_v2 == is_v2(second);
-    if (!fits || k.max_units < units || k.max_units >= width) continue;
+    const bool fits = k.first_v2 == is_v2(first) && k.second_v2 == is_v2(second) &&
+                      (k.maps != WeightMaps::kRows || has_row_maps(columns));
+    if (!fits || k.max_units < units || k.max_units > width) continue;
+    if (k.max_units == width && k.maps == WeightMaps::kNone) continue;
     found = &k;
     width = k.max_units;
   }
@@ -106,11 +114,14 @@ Status launch_product(const Device& device, const Kernel& k, const TilePlan& pla
   const int64_t run = run_length(params.columns, row_tiles, tiles, k.z_blocks, blocks);
   params.run = static_cast<int32_t>(run);
   const int64_t runs = tiles * ((row_tiles + run - 1) / run);
-  if (k.reads_strips) {
+  if (k.maps == WeightMaps::kStrips) {
     MEMRA_TRY(
-        make_tensor_map(device, strip_codes(params.outputs, params.columns), &params.strips.codes));
-    MEMRA_TRY(make_tensor_map(device, strip_scales(params.outputs, params.columns),
-                              &params.strips.scales));
+        make_tensor_map(device, strip_codes(params.outputs, params.columns), &params.maps.codes));
+    MEMRA_TRY(
+        make_tensor_map(device, strip_scales(params.outputs, params.columns), &params.maps.scales));
+  } else if (k.maps == WeightMaps::kRows) {
+    MEMRA_TRY(
+        make_tensor_map(device, slab_rows(params.outputs, params.columns), &params.maps.codes));
   }
   const Grid grid{dim3(static_cast<unsigned>(std::min(runs, blocks))),
                   dim3(static_cast<unsigned>(k.threads)), k.shared_bytes};
@@ -137,9 +148,14 @@ TilePlans tile_plans(const Device& device, const ExpertRows& rows, const TileFor
   auto* const list = static_cast<TileList*>(memory);
   if (!device.wgmma) return {{list, kMmaTileUnits}, {list, kMmaTileUnits}};
   if (formats.gate != formats.up || rows.rows <= kNarrowRows * rows.n_experts) {
-    // The kernels of NVFP4_V1 alone are no faster with narrow tiles.
-    const bool v2 = is_v2(formats.gate) || is_v2(formats.up) || is_v2(formats.plane);
-    const int32_t units = v2 ? kNarrowTileUnits : kWidePlaneUnits;
+    // Without maps the kernels of NVFP4_V1 are no faster with narrow tiles.
+    const auto narrow = [](memra_format format, int64_t columns) {
+      return is_v2(format) || has_row_maps(columns);
+    };
+    const bool any = narrow(formats.gate, formats.gate_columns) ||
+                     narrow(formats.up, formats.gate_columns) ||
+                     narrow(formats.plane, formats.plane_columns);
+    const int32_t units = any ? kNarrowTileUnits : kWidePlaneUnits;
     return {{list, units}, {list, units}};
   }
   auto* const behind = static_cast<uint8_t*>(memory) + wide_list_bytes(rows.rows, rows.n_experts);
@@ -159,15 +175,16 @@ Status gate_up_product(const Device& device, const GateUpProductArgs& args, cons
                           static_cast<numerics::Activation>(args.activation),
                           {args.limit, args.alpha}};
   const auto& k = find_kernel<GroupedGateUpKernel>(device, args.gate_format, args.up_format,
-                                                   args.tiles.max_units);
+                                                   args.x.columns, args.tiles.max_units);
   return launch_product(device, k, args.tiles, params, out, kSetRows, launch);
 }
 
-const char* gate_up_product_name(const Device& device, memra_format gate, memra_format up) {
+const char* gate_up_product_name(const Device& device, memra_format gate, memra_format up,
+                                 int64_t columns) {
   const int32_t units = !device.wgmma ? kMmaTileUnits
                         : gate == up  ? kMaxTileUnits
                                       : kNarrowTileUnits;
-  return find_kernel<GroupedGateUpKernel>(device, gate, up, units).name;
+  return find_kernel<GroupedGateUpKernel>(device, gate, up, columns, units).name;
 }
 
 Status plane_product(const Device& device, const PlaneProductArgs& args, const Launch& launch) {
@@ -175,14 +192,15 @@ Status plane_product(const Device& device, const PlaneProductArgs& args, const L
   params.planes[0] = expert_plane(args.plane);
   params.counter = args.turn;
   const auto& k =
-      find_kernel<GroupedPlaneKernel>(device, args.format, args.format, args.tiles.max_units);
+      find_kernel<GroupedPlaneKernel>(device, args.format, args.format, args.x.columns,
+                                      args.tiles.max_units);
   return launch_product(device, k, args.tiles, params, PlaneOut{args.out, args.packed},
                         2 * kSetRows, launch);
 }
 
-const char* plane_product_name(const Device& device, memra_format format) {
+const char* plane_product_name(const Device& device, memra_format format, int64_t columns) {
   const int32_t units = device.wgmma ? kWidePlaneUnits : kMmaTileUnits;
-  return find_kernel<GroupedPlaneKernel>(device, format, format, units).name;
+  return find_kernel<GroupedPlaneKernel>(device, format, format, columns, units).name;
 }
 
 }  // namespace memra::cuda

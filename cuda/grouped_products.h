@@ -47,6 +47,7 @@ struct TilePlans {
 };
 struct TileFormats {
   memra_format gate, up, plane;
+  int64_t gate_columns, plane_columns;  // of gate and up, and of the plane
 };
 // They lie in `memory`, of tile_plans_size(), which rises with both.
 TilePlans tile_plans(const Device& device, const ExpertRows& rows, const TileFormats& formats,
@@ -72,7 +73,8 @@ struct GateUpProductArgs {
   int8_t* exponents;  // [n_parts(outputs), rows]
 };
 Status gate_up_product(const Device& device, const GateUpProductArgs& args, const Launch& launch);
-const char* gate_up_product_name(const Device& device, memra_format gate, memra_format up);
+const char* gate_up_product_name(const Device& device, memra_format gate, memra_format up,
+                                 int64_t columns);
 
 struct FinishActivationsArgs {
   ExpertRows rows;
@@ -97,6 +99,6 @@ struct PlaneProductArgs {
   uint32_t* packed;  // [rows, outputs / 2], before scale and bias
 };
 Status plane_product(const Device& device, const PlaneProductArgs& args, const Launch& launch);
-const char* plane_product_name(const Device& device, memra_format format);
+const char* plane_product_name(const Device& device, memra_format format, int64_t columns);
 
 }  // namespace memra::cuda

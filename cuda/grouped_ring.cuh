@@ -3,13 +3,13 @@
 // The persistent kernel of the grouped products on sm_90a: its producer, and the product of a tile.
 // Activations come by bulk copies: a slab of 64 columns of a tile is one run. Weights in NVFP4_V2
 // are two runs for every 8 rows, and come as boxes of a tensor: bulk copies begin every 45 clocks
-// at best. NVFP4_V1 is loaded by those that decode it, or beside NVFP4_V2 copied by three warps.
-// All go by blocks of 128 columns.
+// at best. So do rows in NVFP4_V1 whose bytes are multiples of 16; others are loaded by those that
+// decode them, or beside NVFP4_V2 copied by three warps. All go by blocks of 128 columns.
 
 #include <type_traits>
 
 #include "grouped_direct.cuh"
-#include "grouped_strips.cuh"
+#include "grouped_boxes.cuh"
 #include "wgmma.cuh"
 
 namespace memra::cuda {
@@ -117,21 +117,31 @@ __device__ __forceinline__ void produce_weights(const ProductParams& params,
     const TileEntry& entry = entries<Shared>(shared)[queue.place];
     if (entry.units == 0) break;
     const bool live = (entry.flags & kTileLive) != 0;
-    const bool there[2] = {live && kV2[0] && entry.outputs[0] != 0,
-                           live && kV2[1] && entry.outputs[1] != 0};
-    const StripLoads strips[2] = {{params, entry, 0, entry.output},
-                                  {params, entry, 1, entry.output + (kFused ? 0 : kSetRows)}};
-    const uint32_t bytes =
-        (there[0] ? StripLoads::kBytes : 0) + (there[1] ? StripLoads::kBytes : 0);
+    const auto has_box = [&](int set) {
+      if (!live || entry.outputs[set] == 0) return false;
+      return Producers::kRows ? RowLoads::aligned(entry, set) : kV2[set];
+    };
+    const bool there[2] = {has_box(0), has_box(1)};
+    using Loads = std::conditional_t<Producers::kRows, RowLoads, StripLoads>;
+    const Loads loads[2] = {{params, entry, 0, entry.output},
+                            {params, entry, 1, entry.output + (kFused ? 0 : kSetRows)}};
+    const uint32_t bytes = (there[0] ? Loads::kBytes : 0) + (there[1] ? Loads::kBytes : 0);
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
       const uint32_t barrier = Shared::weights_barrier(shared.address, ring.place);
       const uint32_t to = shared.address + Shared::kWeights + ring.place * Shared::kBlockBytes;
       barrier_wait(barrier + kEmptied, ring.parity);
+      if constexpr (Producers::kRows) {
+#pragma unroll
+        for (int set = 0; set < 2; ++set)
+          if (live && !there[set])
+            RowLoads::copy(params, entry, set, to + set * Shared::kSetBytes, block);
+        __syncwarp();
+      }
       if (leads) {
         barrier_arrive_expect(barrier, bytes);
-        if (there[0]) strips[0].load(params, to, block, barrier);
-        if (there[1]) strips[1].load(params, to + Shared::kSetBytes, block, barrier);
+        if (there[0]) loads[0].load(params, to, block, barrier);
+        if (there[1]) loads[1].load(params, to + Shared::kSetBytes, block, barrier);
       }
       if constexpr (Producers::kCopying != 0) {
         constexpr int kSet = kV2[0] ? 1 : 0;
@@ -210,7 +220,7 @@ class Consumer {
       }
       const uint32_t offset = weights_.place * Shared::kBlockBytes;
       barrier_wait(Shared::weights_barrier(shared.address, weights_.place), weights_.parity);
-      if (half) {
+      if (Shared::Set::kHalfBlocks && half) {
         read_weights<Shared, Rows, kSets, true>(weights, lane_weights(true), offset);
       } else {
         read_weights<Shared, Rows, kSets, false>(weights, lane, offset);
@@ -304,7 +314,7 @@ class Consumer {
       multiply(Word<3>{});
       end();
     }
-    if (left == 1) {
+    if (Shared::Set::kHalfBlocks && left == 1) {
       begin(true);
       end();
     }

@@ -8,8 +8,10 @@
 // each set.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "grouped_fragment.cuh"
+#include "grouped_kernels.h"
 #include "grouped_params.cuh"
 #include "ptx.cuh"
 
@@ -35,9 +37,11 @@ inline constexpr uint32_t kTileLive = 1, kTileFrees = 2;
 
 // kUnits: the widest tile. kBlocks: blocks of 128 columns of weights on their way, none where they
 // go straight into registers; kZBlocks: of activations. kStaged: outputs go through shared memory.
-// kResident: blocks of threads on an SM.
-template <int kUnits_, int kBlocks_, int kZBlocks_, bool kStaged, int kResident_ = 1>
+// kResident: blocks of threads on an SM. Set: how weights lie.
+template <int kUnits_, int kBlocks_, int kZBlocks_, bool kStaged, int kResident_ = 1,
+          class Set_ = WeightSet>
 struct GroupedShared {
+  using Set = Set_;
   static constexpr int kUnits = kUnits_, kBlocks = kBlocks_, kZBlocks = kZBlocks_;
   static constexpr int kResident = kResident_;
   static constexpr int kColumns = kTileUnit * kUnits;
@@ -48,7 +52,7 @@ struct GroupedShared {
   // Up to 7 rows more: a tile begins where its first row is in the swizzle's period of 8.
   static constexpr int kSlabBytes = (kColumns + 8) * static_cast<int>(kSlabRowBytes);
   static constexpr int kZBlockBytes = 2 * kSlabBytes;
-  static constexpr int kSetBytes = WeightSet::kBytes;
+  static constexpr int kSetBytes = Set::kBytes;
   static constexpr int kBlockBytes = 2 * kSetBytes;
   // Outputs of a warpgroup on their way out, so many rows at a time.
   static constexpr int kStageRows = kColumns < 64 ? kColumns : 64;
@@ -62,7 +66,7 @@ struct GroupedShared {
   static constexpr int kBarriers = kQueue + kTileQueue * static_cast<int>(sizeof(TileEntry));
   static constexpr int kAlignment = 1024;
   static constexpr int kBytes = kBarriers + 16 * (kZBlocks + kBlocks + kTileQueue) + kAlignment;
-  static_assert(kSlabBytes % kAlignment == 0 && kAlignment % WeightSet::kAlignment == 0);
+  static_assert(kSlabBytes % kAlignment == 0 && kAlignment % Set::kAlignment == 0);
 
   // Barriers by address: filled, then emptied.
   static __device__ __forceinline__ uint32_t z_barrier(uint32_t shared, int block) {
@@ -80,24 +84,33 @@ struct GroupedShared {
 // Of one plane tiles are a little less wide, so that all slabs of 640 columns fit.
 using WideGateUp = GroupedShared<kMaxTileUnits, 4, 4, true>;
 using WidePlane = GroupedShared<kWidePlaneUnits, 3, 5, false>;
-// The same for NVFP4_V1.
+// The same for NVFP4_V1, and for rows that the copy engine cannot take.
+using WideRowsGateUp = GroupedShared<kMaxTileUnits, 3, 4, true, 1, RowSet>;
+using WideRowsPlane = GroupedShared<kWidePlaneUnits, 3, 5, false, 1, RowSet>;
 using DirectGateUp = GroupedShared<kMaxTileUnits, 0, 5, true>;
 using DirectPlane = GroupedShared<kWidePlaneUnits, 0, 5, false>;
 using NarrowGateUp = GroupedShared<kNarrowTileUnits, 3, 3, true, 2>;
 using NarrowPlane = GroupedShared<kNarrowTileUnits, 4, 3, false, 2>;
+using NarrowRowsGateUp = GroupedShared<kNarrowTileUnits, 3, 3, true, 2, RowSet>;
+using NarrowRowsPlane = GroupedShared<kNarrowTileUnits, 3, 3, false, 2, RowSet>;
 // Gate and up of different formats, for which half the registers are not enough.
 using MixedGateUp = GroupedShared<kNarrowTileUnits, 6, 6, true>;
 
-// Who brings weights: a thread those in NVFP4_V2, and all that are left those in NVFP4_V1, 4 bytes
-// at a time.
+// Who brings weights: a thread those in NVFP4_V2, a warp rows of NVFP4_V1, one thread of it where
+// they are aligned, and beside NVFP4_V2 all threads that are left those in NVFP4_V1, 4 bytes at a
+// time.
 template <class Shared, class Fragments>
 struct WeightProducers {
-  static constexpr bool kStrips = !Shared::kDirect && (Fragments::kFirstV2 || Fragments::kSecondV2);
+  static constexpr bool kRows = std::is_same_v<typename Shared::Set, RowSet>;
+  static constexpr bool kStrips =
+      !kRows && !Shared::kDirect && (Fragments::kFirstV2 || Fragments::kSecondV2);
   static constexpr int kCopying =
-      !Shared::kDirect && !(Fragments::kFirstV2 && Fragments::kSecondV2) ? 96 : 0;
-  static constexpr int kThreads = kCopying != 0 ? kCopying : kStrips ? 1 : 0;
+      !kRows && !Shared::kDirect && !(Fragments::kFirstV2 && Fragments::kSecondV2) ? 96 : 0;
+  static constexpr int kThreads = kRows ? 32 : kCopying != 0 ? kCopying : kStrips ? 1 : 0;
   static constexpr int kWarps = (kThreads + 31) / 32;
-  static constexpr int kArrivals = kCopying + (kStrips ? 1 : 0);  // of a block
+  static constexpr int kArrivals = kCopying + (kRows || kStrips ? 1 : 0);  // of a block
+  static constexpr WeightMaps kMaps =
+      kRows ? WeightMaps::kRows : kStrips ? WeightMaps::kStrips : WeightMaps::kNone;
 };
 inline constexpr int kFirstWeightThread = kGroupedConsumers + 32;
 

@@ -2,6 +2,8 @@
 
 // Weights of a tile in shared memory: how threads copy them there, and what a lane takes of them.
 
+#include <type_traits>
+
 #include "grouped_shared.cuh"
 
 namespace memra::cuda {
@@ -61,7 +63,8 @@ struct LaneWeights {
     const int lane = thread_index_here() & 31, t = lane & 3;
     const int own = row + Rows::row(lane >> 2);
     const uint32_t first = shared.address + Shared::kWeights;
-    return {first + WeightSet::codes(own, t, half), first + WeightSet::scales(own, t, half)};
+    using Set = typename Shared::Set;
+    return {first + Set::codes(own, t, half), first + Set::scales(own, t, half)};
   }
 };
 
@@ -90,9 +93,14 @@ struct BlockWeights {
   }
 };
 
-// The codes that a lane has of a row; of half a block words 0 and 1.
-template <bool kHalf>
+// The codes that a lane has of a row; of half a block words 0 and 1. Rows of NVFP4_V1 have them at
+// multiples of 4 bytes.
+template <class Set, bool kHalf>
 __device__ __forceinline__ uint4 load_words(uint32_t address) {
+  if constexpr (std::is_same_v<Set, RowSet>) {
+    return make_uint4(load_shared(address), load_shared(address + 4), load_shared(address + 8),
+                      load_shared(address + 12));
+  }
   if constexpr (!kHalf) return load_shared_u32x4(address);
   const uint2 words = load_shared_u32x2(address);
   return make_uint4(words.x, words.y, 0, 0);
@@ -108,16 +116,20 @@ __device__ __forceinline__ uint32_t load_scales(uint32_t address) {
 template <class Shared, class Rows, int kSets, bool kHalf>
 __device__ __forceinline__ void read_weights(BlockWeights& block, const LaneWeights& from,
                                              uint32_t offset) {
-  // The other row's bits of a place are none that the first one's has.
-  constexpr uint32_t kCodes = WeightSet::codes(Rows::kDistance, 0, kHalf),
-                     kScales = WeightSet::scales(Rows::kDistance, 0, kHalf) - WeightSet::kCodes;
+  using Set = typename Shared::Set;
+  constexpr bool kRows = std::is_same_v<Set, RowSet>;
+  // The other row's bits of a strip's place are none that the first one's has.
+  constexpr uint32_t kOther = Set::codes(Rows::kDistance, 0, kHalf) - Set::codes(0, 0, kHalf),
+                     kScales = Set::scales(Rows::kDistance, 0, kHalf) - Set::scales(0, 0, kHalf);
   const uint32_t codes = from.codes + offset;
 #pragma unroll
   for (int set = 0; set < kSets; ++set)
 #pragma unroll
     for (int row = 0; row < 2; ++row)
-      block.words[set][row] =
-          load_words<kHalf>((row == 0 ? codes : codes ^ kCodes) + set * Shared::kSetBytes);
+      block.words[set][row] = load_words<Set, kHalf>((row == 0 ? codes
+                                                      : kRows  ? codes + kOther
+                                                               : codes ^ kOther) +
+                                                     set * Shared::kSetBytes);
 #pragma unroll
   for (int set = 0; set < kSets; ++set)
 #pragma unroll

@@ -15,7 +15,7 @@
 #include "grouped_kernels.h"
 #include "grouped_layout.cuh"
 #include "grouped_pairs.cuh"
-#include "grouped_strips.cuh"
+#include "grouped_boxes.cuh"
 #include "grouped_tiles.cuh"
 #include "grouped_workspace.h"
 #include "memra.h"
@@ -202,6 +202,21 @@ TEST(GroupedFragment, StripsLieAsTheyAreCopied) {
       }
     }
   }
+}
+
+// A row of NVFP4_V1 lies as it does in memory, and its box covers what the fragment reads.
+TEST(GroupedFragment, RowsLieAsTheyAreCopied) {
+  for (int row = 0; row < kSetRows; ++row) {
+    for (int t = 0; t < 4; ++t) {
+      const LaneOffsets own = FragmentV1::lane(kRowSetColumns, 0, t, false);
+      const uint32_t begin = static_cast<uint32_t>(row * RowSet::kRowBytes);
+      EXPECT_EQ(RowSet::codes(row, t, false), begin + own.codes);
+      EXPECT_EQ(RowSet::scales(row, t, false), begin + own.scales + scale_byte(t, 0, false));
+      EXPECT_EQ(scale_byte(t, 1, false), scale_byte(t, 0, false) + 1);
+      EXPECT_LE(own.codes + 16, static_cast<uint32_t>(RowSet::kOwnBytes));
+    }
+  }
+  static_assert(RowSet::kOwnBytes == FragmentV1::kCodeStep);
 }
 
 // A lane finds its other row by the bits in which it differs from row 0.

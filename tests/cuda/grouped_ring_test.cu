@@ -122,6 +122,10 @@ TEST(GroupedRing, NobodyWaitsForEver) {
     expect_no_deadlock<NarrowGateUp>(run);
     expect_no_deadlock<NarrowPlane>(run);
     expect_no_deadlock<MixedGateUp>(run);
+    expect_no_deadlock<WideRowsGateUp>(run);
+    expect_no_deadlock<WideRowsPlane>(run);
+    expect_no_deadlock<NarrowRowsGateUp>(run);
+    expect_no_deadlock<NarrowRowsPlane>(run);
   }
 }
 
@@ -129,14 +133,19 @@ TEST(GroupedRing, FitsABlock) {
   constexpr int kMost = 227 * 1024;  // of a block on sm_90
   // Of all blocks on an SM, each of which costs 1 KiB more.
   constexpr int kAll = 228 * 1024 / 2 - 1024;
-  static_assert(NarrowGateUp::kResident == 2 && NarrowPlane::kResident == 2);
+  static_assert(NarrowGateUp::kResident == 2 && NarrowPlane::kResident == 2 &&
+                NarrowRowsGateUp::kResident == 2 && NarrowRowsPlane::kResident == 2);
   EXPECT_LE(WideGateUp::kBytes, kMost);
   EXPECT_LE(WidePlane::kBytes, kMost);
   EXPECT_LE(DirectGateUp::kBytes, kMost);
   EXPECT_LE(DirectPlane::kBytes, kMost);
   EXPECT_LE(MixedGateUp::kBytes, kMost);
+  EXPECT_LE(WideRowsGateUp::kBytes, kMost);
+  EXPECT_LE(WideRowsPlane::kBytes, kMost);
   EXPECT_LE(NarrowGateUp::kBytes, kAll);
   EXPECT_LE(NarrowPlane::kBytes, kAll);
+  EXPECT_LE(NarrowRowsGateUp::kBytes, kAll);
+  EXPECT_LE(NarrowRowsPlane::kBytes, kAll);
 }
 
 }  // namespace

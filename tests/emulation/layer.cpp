@@ -34,8 +34,9 @@ void Layer::fill_tables() {
       const ref::Slab& slab = bank.slabs[static_cast<size_t>(expert)];
       pointers_.push_back(nullptr);
       if (!slab.bytes.empty()) {
-        slabs_.push_back(std::make_unique<Guarded<uint8_t>>(slab.bytes));
-        pointers_.back() = slabs_.back()->data();
+        SlabMemory placed = place_slab(slab, expert);
+        slabs_.push_back(std::move(placed.memory));
+        pointers_.back() = placed.slab;
       }
       scales_.push_back(bank.scales[static_cast<size_t>(expert)]);
       biases_.push_back(bank.bias.empty() ? nullptr : &bank.bias[expert * bank.rows]);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "emulation/support.h"
 #include "grouped_fragment.cuh"
@@ -51,8 +52,9 @@ Plane::Plane(const PlaneSpec& spec, uint64_t seed) : spec_(spec) {
     slabs_.push_back(ref::random_slab(random, ref::Format::kV1, spec.outputs, spec.columns,
                                       ref::ScaleCodes::kBand));
     if (spec.format != ref::Format::kV1) slabs_.back() = ref::convert(slabs_.back(), spec.format);
-    memory_.push_back(std::make_unique<Guarded<uint8_t>>(slabs_.back().bytes));
-    pointers_.push_back(memory_.back()->data());
+    SlabMemory placed = place_slab(slabs_.back(), expert);
+    memory_.push_back(std::move(placed.memory));
+    pointers_.push_back(placed.slab);
     scales_.push_back(random.uniform(0.5f, 1.5f));
   }
   for (const int32_t expert : spec.null_slabs)

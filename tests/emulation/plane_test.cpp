@@ -83,6 +83,22 @@ TEST(EmulatedPlane, WarpMatrixInstructions) {
   random_shapes(false, 8, 16);
 }
 
+// Rows of NVFP4_V1 that the copy engine can take, aligned for it or not.
+TEST(EmulatedPlane, RowsOfV1) {
+  constexpr int64_t kColumns[] = {256, 512, 768, 1536}, kOutputs[] = {64, 192, 256, 320};
+  machine().seed(15);
+  ref::Random random(15);
+  for (int round = 0; round < 24 && !HasFailure(); ++round) {
+    PlaneSpec spec = random_spec(true, round % 2 == 0 ? 4 : 15, random);
+    spec.format = ref::Format::kV1;
+    spec.n_experts = 2 + random.below(6);
+    spec.columns = one_of(random, kColumns);
+    spec.outputs = one_of(random, kOutputs);
+    choose_rows(spec, random, 1 + random.below(spec.n_experts), random.below(2) == 0 ? 40 : 140);
+    expect_right(spec, static_cast<uint64_t>(round));
+  }
+}
+
 // Few columns: the rings hold slabs of many tiles, and producer and warps wait for each other.
 TEST(EmulatedPlane, ManyTilesOfFewColumns) {
   constexpr int64_t kDimensions[] = {64, 128, 192};

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "emulation/machine.h"
 
 namespace memra::cuda {
@@ -37,6 +39,15 @@ memra_dtype dtype_of(reference::DType dtype) {
     default:
       return MEMRA_F32;
   }
+}
+
+SlabMemory place_slab(const reference::Slab& slab, int64_t expert) {
+  const bool apart = slab.format == reference::Format::kV1 && expert % 3 == 1;
+  const size_t offset = apart ? 4 + 4 * static_cast<size_t>(expert / 3 % 3) : 0;
+  SlabMemory placed{std::make_unique<Guarded<uint8_t>>(offset + slab.bytes.size()), nullptr};
+  std::copy(slab.bytes.begin(), slab.bytes.end(), placed.memory->data() + offset);
+  placed.slab = placed.memory->data() + offset;
+  return placed;
 }
 
 std::string describe(bool wgmma, const Numbers& numbers) {

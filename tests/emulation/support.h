@@ -3,14 +3,17 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "device.h"
+#include "emulation/guarded.h"
 #include "memra.h"
 #include "reference/floats.h"
 #include "reference/generate.h"
+#include "reference/weights.h"
 
 namespace memra::emulation {
 
@@ -21,6 +24,14 @@ cuda::Device device(bool wgmma, int multiprocessors);
 void expect_no_faults(const std::string& what);
 
 memra_dtype dtype_of(reference::DType dtype);
+
+// A slab in memory of its own. One of three in NVFP4_V1 begins at a word that is no multiple of 16
+// bytes.
+struct SlabMemory {
+  std::unique_ptr<Guarded<uint8_t>> memory;
+  const uint8_t* slab;
+};
+SlabMemory place_slab(const reference::Slab& slab, int64_t expert);
 
 template <size_t n>
 int64_t one_of(reference::Random& random, const int64_t (&choices)[n]) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Weights in NVFP4_V2 by the copy engine: a set's strips of 8 rows, 128 columns of them at a time,
-// as boxes of two tensors, one of codes and one of scales.
+// Weights by the copy engine, 128 columns of a set's rows at a time: of NVFP4_V2 strips of 8 rows,
+// as boxes of two tensors, one of codes and one of scales, and of NVFP4_V1 rows, as boxes of one.
 //
 // A slab lies anywhere, and its address comes from a table on the device; making a map for each
 // slab there would need another kernel and fences. But an address is a sum of coordinates times
@@ -59,6 +59,19 @@ constexpr TensorShape strip_scales(int64_t rows, int64_t columns) {
           false};
 }
 
+// Rows of NVFP4_V1: word, row, and the address. A row's last box reaches beyond it.
+constexpr TensorShape slab_rows(int64_t rows, int64_t columns) {
+  const auto row_bytes = static_cast<uint64_t>(FragmentV1::row_bytes(columns));
+  using Address = AddressCoordinates;
+  return {4,
+          {row_bytes / 4, static_cast<uint64_t>(rows), Address::kLowExtent, Address::kHighExtent, 0},
+          {row_bytes, Address::kLowStride, Address::kHighStride, 0},
+          {RowSet::kRowBytes / 4, kSetRows, 1, 1, 0},
+          false};
+}
+static_assert(FragmentV1::row_bytes(kRowSetColumns) % AddressCoordinates::kLowStride == 0);
+static_assert(RowSet::kRowBytes % AddressCoordinates::kLowStride == 0);
+
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // A set of a tile on its way into shared memory, block after block; by one thread.
@@ -76,10 +89,10 @@ class StripLoads {
 
   __device__ __forceinline__ void load(const ProductParams& params, uint32_t to, int block,
                                        uint32_t barrier) const {
-    tensor_load(to, params.strips.codes,
+    tensor_load(to, params.maps.codes,
                 {0, block * static_cast<int32_t>(kStripLines), strip_, codes_.low, codes_.high},
                 barrier);
-    tensor_load(to + WeightSet::kCodes, params.strips.scales,
+    tensor_load(to + WeightSet::kCodes, params.maps.scales,
                 {block * static_cast<int32_t>(kStripScaleWords), strip_, scales_.low, scales_.high},
                 barrier);
   }
@@ -87,6 +100,48 @@ class StripLoads {
  private:
   int32_t strip_;
   AddressCoordinates codes_, scales_;
+};
+
+// The same of NVFP4_V1. A slab may begin at any word: where that is no multiple of 16, a warp
+// copies, slowly.
+class RowLoads {
+ public:
+  static constexpr uint32_t kBytes = RowSet::kBytes;
+
+  __device__ __forceinline__ RowLoads(const ProductParams& params, const TileEntry& entry, int set,
+                                      int32_t first)
+      : row_(first),
+        slab_(AddressCoordinates::of(entry.codes[set] - FragmentV1::codes(params.columns, first))) {
+  }
+
+  static __device__ __forceinline__ bool aligned(const TileEntry& entry, int set) {
+    return reinterpret_cast<uintptr_t>(entry.codes[set]) % AddressCoordinates::kLowStride == 0;
+  }
+
+  __device__ __forceinline__ void load(const ProductParams& params, uint32_t to, int block,
+                                       uint32_t barrier) const {
+    tensor_load(to, params.maps.codes, {block * (RowSet::kOwnBytes / 4), row_, slab_.low, slab_.high},
+                barrier);
+  }
+
+  // By a warp.
+  static __device__ __forceinline__ void copy(const ProductParams& params, const TileEntry& entry,
+                                              int set, uint32_t to, int block) {
+    constexpr int kWords = RowSet::kOwnBytes / 4;
+    const uint8_t* const from = entry.codes[set] + block * RowSet::kOwnBytes;
+    const auto row_bytes = static_cast<uint32_t>(FragmentV1::row_bytes(params.columns));
+#pragma unroll 4
+    for (int i = thread_index_here() & 31; i < entry.outputs[set] * kWords; i += 32) {
+      const int row = i / kWords, word = i - row * kWords;
+      store_shared(to + row * RowSet::kRowBytes + word * 4,
+                   load_constant(from + row * row_bytes + word * 4));
+    }
+    copy_engine_fence();  // before it fills the place the next time
+  }
+
+ private:
+  int32_t row_;
+  AddressCoordinates slab_;
 };
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
