@@ -59,7 +59,7 @@ constexpr TensorShape strip_scales(int64_t rows, int64_t columns) {
           false};
 }
 
-// Rows of NVFP4_V1: word, row, and the address. A row's last box reaches beyond it.
+// Rows of NVFP4_V1: word, row, and the address.
 constexpr TensorShape slab_rows(int64_t rows, int64_t columns) {
   const auto row_bytes = static_cast<uint64_t>(FragmentV1::row_bytes(columns));
   using Address = AddressCoordinates;
@@ -70,7 +70,8 @@ constexpr TensorShape slab_rows(int64_t rows, int64_t columns) {
           false};
 }
 static_assert(FragmentV1::row_bytes(kRowSetColumns) % AddressCoordinates::kLowStride == 0);
-static_assert(RowSet::kRowBytes % AddressCoordinates::kLowStride == 0);
+static_assert(RowSet::kRowBytes % TensorShape::kChunkBytes == 0);
+static_assert(RowSet::kOwnBytes % TensorShape::kChunkBytes == RowSet::shift(1));
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -120,8 +121,8 @@ class RowLoads {
 
   __device__ __forceinline__ void load(const ProductParams& params, uint32_t to, int block,
                                        uint32_t barrier) const {
-    tensor_load(to, params.maps.codes, {block * (RowSet::kOwnBytes / 4), row_, slab_.low, slab_.high},
-                barrier);
+    const int begin = block * RowSet::kOwnBytes - static_cast<int>(RowSet::shift(block));
+    tensor_load(to, params.maps.codes, {begin / 4, row_, slab_.low, slab_.high}, barrier);
   }
 
   // By a warp.
@@ -133,7 +134,7 @@ class RowLoads {
 #pragma unroll 4
     for (int i = thread_index_here() & 31; i < entry.outputs[set] * kWords; i += 32) {
       const int row = i / kWords, word = i - row * kWords;
-      store_shared(to + row * RowSet::kRowBytes + word * 4,
+      store_shared(to + RowSet::shift(block) + row * RowSet::kRowBytes + word * 4,
                    load_constant(from + row * row_bytes + word * 4));
     }
     copy_engine_fence();  // before it fills the place the next time

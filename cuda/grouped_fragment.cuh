@@ -69,8 +69,9 @@ struct WeightSet {
 };
 
 // The same of NVFP4_V1: every row's bytes as they lie in memory, its two blocks of 64 columns, and
-// 8 more, because the copy engine's lines are multiples of 16. Rows whose own bytes are no multiple
-// of 16 cannot come that way, so half a block does not exist.
+// 8 more, because the copy engine's lines begin and end at multiples of 16: behind them, or of an
+// odd block before them. Rows whose own bytes are no multiple of 16 cannot come that way, so half a
+// block does not exist.
 struct RowSet {
   static constexpr int kRowBytes = 80, kOwnBytes = 72;
   static constexpr int kBytes = kSetRows * kRowBytes;
@@ -78,6 +79,9 @@ struct RowSet {
   static_assert(kBytes % kAlignment == 0);
   static constexpr bool kHalfBlocks = false;
 
+  // Of a block, how far its own bytes are from where its line begins.
+  static MEMRA_HD constexpr uint32_t shift(int block) { return block % 2 * 8u; }
+  // The rest of an even block.
   static MEMRA_HD constexpr uint32_t scales(int row, int t, bool /*half*/) {
     return static_cast<uint32_t>(row * kRowBytes + t / 2 * (kOwnBytes / 2) + t % 2 * 2);
   }

@@ -212,13 +212,17 @@ class Consumer {
     };
     const LaneWeights lane = lane_weights(false);
     BlockWeights weights;
-    // Of half a block, which is the last, addresses are worked out anew: registers are few.
-    const auto read = [&](bool half) {
+    // Of half a block, which is the last, addresses are worked out anew: registers are few. slabs:
+    // that are left from the block on.
+    const auto read = [&](bool half, [[maybe_unused]] int slabs) {
       if constexpr (Shared::kDirect) {
         weights = next_;
         return;
       }
-      const uint32_t offset = weights_.place * Shared::kBlockBytes;
+      uint32_t offset = weights_.place * Shared::kBlockBytes;
+      // Their number of blocks is even, and so is the block's where that of those left is.
+      if constexpr (std::is_same_v<typename Shared::Set, RowSet>)
+        offset += RowSet::shift(slabs / 2);
       barrier_wait(Shared::weights_barrier(shared.address, weights_.place), weights_.parity);
       if (Shared::Set::kHalfBlocks && half) {
         read_weights<Shared, Rows, kSets, true>(weights, lane_weights(true), offset);
@@ -298,7 +302,7 @@ class Consumer {
       if (frees) before = Shared::z_barrier(shared.address, ring_.place);
       ring_.advance();
     };
-    read(left == 1);
+    read(left == 1, left);
 #pragma unroll 1
     for (; left > 1; left -= 2) {
       begin(false);
@@ -307,9 +311,9 @@ class Consumer {
       decode(Word<3>{});
       // The next block's: they come while the last products are started.
       if (left > 3) {
-        read(false);
+        read(false, left - 2);
       } else if (left == 3) {
-        read(true);
+        read(true, 1);
       }
       multiply(Word<3>{});
       end();

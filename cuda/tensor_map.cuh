@@ -10,6 +10,8 @@ namespace memra::cuda {
 // zeroes.
 struct TensorShape {
   static constexpr int kMostDims = 5;
+  // In dimension 0 boxes begin and end at multiples of them: others are an illegal instruction.
+  static constexpr int kChunkBytes = 16;
 
   int n_dims;
   uint64_t words[kMostDims];        // of each dimension

@@ -217,6 +217,12 @@ TEST(GroupedFragment, RowsLieAsTheyAreCopied) {
     }
   }
   static_assert(RowSet::kOwnBytes == FragmentV1::kCodeStep);
+  for (int block = 0; block < 8; ++block) {
+    const int begin = block * RowSet::kOwnBytes - static_cast<int>(RowSet::shift(block));
+    EXPECT_EQ(begin % TensorShape::kChunkBytes, 0);
+    EXPECT_LE(begin + RowSet::kRowBytes, 8 * RowSet::kOwnBytes);
+    EXPECT_LE(RowSet::shift(block) + RowSet::kOwnBytes, static_cast<uint32_t>(RowSet::kRowBytes));
+  }
 }
 
 // A lane finds its other row by the bits in which it differs from row 0.

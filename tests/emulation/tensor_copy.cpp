@@ -28,7 +28,7 @@ namespace {
 
 using cuda::TensorShape;
 
-constexpr std::uint32_t kChunk = 16, kLine = 128;
+constexpr std::uint32_t kChunk = TensorShape::kChunkBytes, kLine = 128;
 
 // Words of dimension 0 of a box, those beyond the tensor zero.
 void read_words(const TensorShape& shape, const std::int64_t* at, std::uint8_t* to) {
@@ -72,6 +72,7 @@ void tensor_copy(std::uint32_t to, const cuda::TensorMap& map, const std::int32_
     m.fatal("a box of a tensor to address " + std::to_string(to));
   }
   if (shape.swizzled && 4 * shape.box[0] != kLine) m.fatal("a swizzled box of other lines");
+  if (at[0] * 4 % static_cast<std::int32_t>(kChunk) != 0) m.fatal("a box begins inside a chunk");
   for (int d = 1; d < n_dims; ++d)
     if (shape.strides[d - 1] % kChunk != 0) m.fatal("a stride of a tensor is not aligned");
   std::uint32_t rows = 1;
