@@ -497,10 +497,11 @@ Status CudaBackend::grouped_gemm(const memra_moe_grouped_gemm_args& args, const 
 
 bool CudaBackend::plan_grouped(const GroupedShape& shape, GroupedPlan* plan) const {
   if (!device_.grouped) return false;
-  const auto table = path_table(all_v2(shape.gate_format, shape.up_format, shape.down_format));
+  const auto table =
+      path_table(all_v2(shape.gate_format, shape.up_format, shape.down_format), shape.hidden_size);
   plan->min_tokens = path_rule(table, shape.n_experts, shape.top_k).min_tokens;
-  plan->gate_up_kernel = gate_up_product_name(device_, shape.gate_format, shape.up_format,
-                                              shape.hidden_size);
+  plan->gate_up_kernel =
+      gate_up_product_name(device_, shape.gate_format, shape.up_format, shape.hidden_size);
   plan->down_kernel = plane_product_name(device_, shape.down_format, shape.intermediate_size);
   return true;
 }

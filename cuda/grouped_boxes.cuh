@@ -63,11 +63,12 @@ constexpr TensorShape strip_scales(int64_t rows, int64_t columns) {
 constexpr TensorShape slab_rows(int64_t rows, int64_t columns) {
   const auto row_bytes = static_cast<uint64_t>(FragmentV1::row_bytes(columns));
   using Address = AddressCoordinates;
-  return {4,
-          {row_bytes / 4, static_cast<uint64_t>(rows), Address::kLowExtent, Address::kHighExtent, 0},
-          {row_bytes, Address::kLowStride, Address::kHighStride, 0},
-          {RowSet::kRowBytes / 4, kSetRows, 1, 1, 0},
-          false};
+  return {
+      4,
+      {row_bytes / 4, static_cast<uint64_t>(rows), Address::kLowExtent, Address::kHighExtent, 0},
+      {row_bytes, Address::kLowStride, Address::kHighStride, 0},
+      {RowSet::kRowBytes / 4, kSetRows, 1, 1, 0},
+      false};
 }
 static_assert(FragmentV1::row_bytes(kRowSetColumns) % AddressCoordinates::kLowStride == 0);
 static_assert(RowSet::kRowBytes % TensorShape::kChunkBytes == 0);

@@ -43,10 +43,10 @@ struct ActivationRows {
   static MEMRA_HD constexpr int row(int g) { return 8 * (g >> 1 & 1) + 4 * (g >> 2) + (g & 1); }
 };
 
-// A block of 128 columns of a set's rows in shared memory, of NVFP4_V2: the codes of every strip of 8 rows, row
-// by row, 16 bytes to a thread of a quad, and behind all of them the scales, two bytes to a thread,
-// one for each slab. Of 64 columns everything is half as much and as far apart in its strip. The
-// copy engine swizzles codes: rows of neighbouring strips meet different banks.
+// A block of 128 columns of a set's rows in shared memory, of NVFP4_V2: the codes of every strip of
+// 8 rows, row by row, 16 bytes to a thread of a quad, and behind all of them the scales, two bytes
+// to a thread, one for each slab. Of 64 columns everything is half as much and as far apart in its
+// strip. The copy engine swizzles codes: rows of neighbouring strips meet different banks.
 struct WeightSet {
   static constexpr int kStripRows = 8, kStrips = kSetRows / kStripRows;
   static constexpr int kStripCodes = 512, kStripScales = 64;

@@ -10,10 +10,9 @@ Status grouped_gemm(const Device& device, const memra_moe_grouped_gemm_args& arg
   const int64_t first = args.plane * args.n_experts;
   PlaneProductArgs product{};
   product.rows = {args.n_active, args.active_experts, args.offsets, args.n_experts, args.rows};
-  TilePlans plans =
-      tile_plans(device, product.rows,
-                 {args.format, args.format, args.format, args.columns, args.columns},
-                 args.workspace);
+  TilePlans plans = tile_plans(device, product.rows,
+                               {args.format, args.format, args.format, args.columns, args.columns},
+                               args.workspace);
   plans.gate_up = plans.plane;
   product.tiles = plans.plane;
   product.x = {static_cast<const uint16_t*>(args.z), args.zs, args.columns};

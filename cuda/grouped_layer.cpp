@@ -55,8 +55,8 @@ class Layer {
   }
   TilePlans tiles() const {
     return tile_plans(device_, experts(),
-                      {shape_.gate_format, shape_.up_format, shape_.down_format,
-                       shape_.hidden_size, shape_.intermediate_size},
+                      {shape_.gate_format, shape_.up_format, shape_.down_format, shape_.hidden_size,
+                       shape_.intermediate_size},
                       at<void>(places_.tiles));
   }
   ExpertRows experts() const {

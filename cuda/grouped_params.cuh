@@ -30,10 +30,10 @@ struct ProductParams {
   int32_t counter;  // of TileList::next
   int32_t run;      // tiles of weight rows that follow one another over the same rows
   const uint16_t* z;
-  const float* zs;   // or null where outputs are wanted without the rows' scales
-  int64_t rows;      // of z and zs
-  int64_t columns;   // of a slab
-  int64_t outputs;   // rows of a slab
+  const float* zs;  // or null where outputs are wanted without the rows' scales
+  int64_t rows;     // of z and zs
+  int64_t columns;  // of a slab
+  int64_t outputs;  // rows of a slab
   SlabMaps maps;    // where the kernel has the copy engine read weights
 };
 

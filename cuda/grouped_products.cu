@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "grouped_boxes.cuh"
 #include "grouped_kernels.h"
 #include "grouped_layout.cuh"
 #include "grouped_params.cuh"
-#include "grouped_boxes.cuh"
 #include "launch.h"
 #include "tensor_map.h"
 
@@ -191,9 +191,8 @@ Status plane_product(const Device& device, const PlaneProductArgs& args, const L
   ProductParams params = product_params(args.rows, args.tiles, args.x, args.outputs);
   params.planes[0] = expert_plane(args.plane);
   params.counter = args.turn;
-  const auto& k =
-      find_kernel<GroupedPlaneKernel>(device, args.format, args.format, args.x.columns,
-                                      args.tiles.max_units);
+  const auto& k = find_kernel<GroupedPlaneKernel>(device, args.format, args.format, args.x.columns,
+                                                  args.tiles.max_units);
   return launch_product(device, k, args.tiles, params, PlaneOut{args.out, args.packed},
                         2 * kSetRows, launch);
 }

@@ -8,8 +8,8 @@
 
 #include <type_traits>
 
-#include "grouped_direct.cuh"
 #include "grouped_boxes.cuh"
+#include "grouped_direct.cuh"
 #include "wgmma.cuh"
 
 namespace memra::cuda {

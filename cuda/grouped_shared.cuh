@@ -109,8 +109,9 @@ struct WeightProducers {
   static constexpr int kThreads = kRows ? 32 : kCopying != 0 ? kCopying : kStrips ? 1 : 0;
   static constexpr int kWarps = (kThreads + 31) / 32;
   static constexpr int kArrivals = kCopying + (kRows || kStrips ? 1 : 0);  // of a block
-  static constexpr WeightMaps kMaps =
-      kRows ? WeightMaps::kRows : kStrips ? WeightMaps::kStrips : WeightMaps::kNone;
+  static constexpr WeightMaps kMaps = kRows     ? WeightMaps::kRows
+                                      : kStrips ? WeightMaps::kStrips
+                                                : WeightMaps::kNone;
 };
 inline constexpr int kFirstWeightThread = kGroupedConsumers + 32;
 

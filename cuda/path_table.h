@@ -1,7 +1,8 @@
 #pragma once
 
-// From how many tokens on memra_moe takes the grouped path: tables by experts and top_k. They need
-// no CUDA, so that tests can read them anywhere.
+// From how many tokens on memra_moe takes the grouped path: tables by experts and top_k, one for
+// layers in NVFP4_V2 of each size, and one for others. They need no CUDA, so that tests can read
+// them anywhere.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,30 +30,51 @@ inline constexpr int64_t kMostMinTokens = MEMRA_ROWS_MAX_TOKENS + 1;
 // `moe-grouped-ceiling --valley --both-paths` prints last, the second of the counts between which
 // the paths cross, or lies between them by a straight line (docs/performance.md, "Which path", has
 // the shapes that were timed). Rows without a name are between those that were.
+//
+// Small layers gain less by the grouped path, which is several launches.
+inline constexpr int64_t kSmallHidden = 2048;
+inline constexpr PathRow kPathTableSmallV2[] = {
+    {.most_experts = 8, .most_top_k = kAny, .min_tokens = 7},
+    {.most_experts = 16, .most_top_k = 1, .min_tokens = 39},
+    {.most_experts = 16, .most_top_k = 2, .min_tokens = 15},
+    {.most_experts = 16, .most_top_k = kAny, .min_tokens = 10},
+    {.most_experts = kAny, .most_top_k = 1, .min_tokens = 35},
+    {.most_experts = kAny, .most_top_k = 2, .min_tokens = 29},
+    {.most_experts = kAny, .most_top_k = 4, .min_tokens = 16},
+    {.most_experts = kAny, .most_top_k = 6, .min_tokens = 11},
+    {.most_experts = kAny, .most_top_k = 8, .min_tokens = 10},    // Qwen3-30B-A3B
+    {.most_experts = kAny, .most_top_k = kAny, .min_tokens = 8},  // Qwen3-Next
+};
 inline constexpr PathRow kPathTableV2[] = {
     {.most_experts = 8, .most_top_k = kAny, .min_tokens = 7},  // Mixtral's shape
-    {.most_experts = 16, .most_top_k = 1, .min_tokens = 44},
-    {.most_experts = 16, .most_top_k = 2, .min_tokens = 20},
-    {.most_experts = 16, .most_top_k = kAny, .min_tokens = 13},
-    {.most_experts = kAny, .most_top_k = 1, .min_tokens = 44},
-    {.most_experts = kAny, .most_top_k = 2, .min_tokens = 33},
-    {.most_experts = kAny, .most_top_k = 4, .min_tokens = 23},  // gpt-oss
-    {.most_experts = kAny, .most_top_k = 6, .min_tokens = 13},
-    {.most_experts = kAny, .most_top_k = kAny, .min_tokens = 8},  // the other models
+    {.most_experts = 16, .most_top_k = 1, .min_tokens = 39},
+    {.most_experts = 16, .most_top_k = 2, .min_tokens = 15},
+    {.most_experts = 16, .most_top_k = kAny, .min_tokens = 10},
+    {.most_experts = 32, .most_top_k = 1, .min_tokens = 35},
+    {.most_experts = 32, .most_top_k = 2, .min_tokens = 29},
+    {.most_experts = 32, .most_top_k = 4, .min_tokens = 8},
+    {.most_experts = 32, .most_top_k = kAny, .min_tokens = 6},
+    {.most_experts = kAny, .most_top_k = 1, .min_tokens = 35},
+    {.most_experts = kAny, .most_top_k = 2, .min_tokens = 29},
+    {.most_experts = kAny, .most_top_k = 4, .min_tokens = 11},  // gpt-oss
+    {.most_experts = kAny, .most_top_k = 6, .min_tokens = 8},
+    {.most_experts = kAny, .most_top_k = kAny, .min_tokens = 5},  // the other models
 };
-// Layers with a bank of NVFP4_V1, which the grouped path decodes at half the speed.
+// Layers with a bank of NVFP4_V1.
 inline constexpr PathRow kPathTableV1[] = {
-    {.most_experts = 8, .most_top_k = kAny, .min_tokens = 8},
-    {.most_experts = 16, .most_top_k = 1, .min_tokens = 21},
-    {.most_experts = 16, .most_top_k = kAny, .min_tokens = 15},
-    {.most_experts = 64, .most_top_k = 2, .min_tokens = 46},
-    {.most_experts = 64, .most_top_k = 4, .min_tokens = 31},
-    {.most_experts = 64, .most_top_k = 6, .min_tokens = 20},
-    {.most_experts = 64, .most_top_k = kAny, .min_tokens = 12},
-    {.most_experts = 192, .most_top_k = 4, .min_tokens = 54},
-    {.most_experts = 192, .most_top_k = kAny, .min_tokens = 18},  // Qwen3, GLM-4.5
-    {.most_experts = kAny, .most_top_k = 4, .min_tokens = 54},
-    {.most_experts = kAny, .most_top_k = kAny, .min_tokens = 31},  // Step-3.5-Flash, DeepSeek-V3
+    {.most_experts = 8, .most_top_k = kAny, .min_tokens = 6},
+    {.most_experts = 16, .most_top_k = 1, .min_tokens = 13},
+    {.most_experts = 16, .most_top_k = kAny, .min_tokens = 10},
+    {.most_experts = 64, .most_top_k = 2, .min_tokens = 23},
+    {.most_experts = 64, .most_top_k = 4, .min_tokens = 21},
+    {.most_experts = 64, .most_top_k = 6, .min_tokens = 12},
+    {.most_experts = 64, .most_top_k = kAny, .min_tokens = 6},
+    {.most_experts = 192, .most_top_k = 1, .min_tokens = 38},
+    {.most_experts = 192, .most_top_k = 4, .min_tokens = 55},
+    {.most_experts = 192, .most_top_k = kAny, .min_tokens = 9},  // Qwen3, GLM-4.5
+    {.most_experts = kAny, .most_top_k = 1, .min_tokens = 38},
+    {.most_experts = kAny, .most_top_k = 4, .min_tokens = 55},
+    {.most_experts = kAny, .most_top_k = kAny, .min_tokens = 10},  // Step-3.5-Flash, DeepSeek-V3
 };
 
 // Every layer has a row, every row has layers, and every value is a number of tokens.
@@ -69,7 +91,8 @@ constexpr bool is_path_table(std::span<const PathRow> table) {
   }
   return last.most_experts == kAny && last.most_top_k == kAny;
 }
-static_assert(is_path_table(kPathTableV2) && is_path_table(kPathTableV1));
+static_assert(is_path_table(kPathTableSmallV2) && is_path_table(kPathTableV2) &&
+              is_path_table(kPathTableV1));
 
 // The row of a layer.
 constexpr const PathRow& path_rule(std::span<const PathRow> table, int64_t n_experts,
@@ -79,9 +102,10 @@ constexpr const PathRow& path_rule(std::span<const PathRow> table, int64_t n_exp
     ++i;
   return table[i];
 }
-constexpr std::span<const PathRow> path_table(bool all_v2) {
-  if (all_v2) return kPathTableV2;
-  return kPathTableV1;
+constexpr std::span<const PathRow> path_table(bool all_v2, int64_t hidden_size) {
+  if (!all_v2) return kPathTableV1;
+  if (hidden_size <= kSmallHidden) return kPathTableSmallV2;
+  return kPathTableV2;
 }
 
 }  // namespace memra::cuda

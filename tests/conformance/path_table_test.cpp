@@ -30,12 +30,21 @@ struct Area {
   std::int64_t first_top_k, last_top_k;
 };
 
-constexpr bool kFormats[] = {true, false};  // all NVFP4_V2, not all
+// What chooses a table.
+struct Kind {
+  bool all_v2;
+  std::int64_t hidden_size;
+};
+constexpr Kind kKinds[] = {{true, 64},
+                           {true, cuda::kSmallHidden},
+                           {true, cuda::kSmallHidden + 64},
+                           {false, 64},
+                           {false, cuda::kSmallHidden + 64}};
 
-std::vector<Area> areas(bool all_v2) {
+std::vector<Area> areas(std::span<const PathRow> table) {
   std::vector<Area> result;
   std::int64_t experts = 0, top_k = 0;  // of the band before, of the row before in this band
-  for (const PathRow& row : path_table(all_v2)) {
+  for (const PathRow& row : table) {
     result.push_back({experts + 1, std::min<std::int64_t>(row.most_experts, MEMRA_MAX_DIMENSION),
                       top_k + 1, std::min<std::int64_t>(row.most_top_k, MEMRA_MAX_TOP_K)});
     top_k = row.most_top_k == kAny ? 0 : row.most_top_k;
@@ -44,9 +53,8 @@ std::vector<Area> areas(bool all_v2) {
   return result;
 }
 
-void expect_edges(bool all_v2) {
-  const std::span<const PathRow> table = path_table(all_v2);
-  const std::vector<Area> all = areas(all_v2);
+void expect_edges(std::span<const PathRow> table) {
+  const std::vector<Area> all = areas(table);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Area& area = all[i];
     ASSERT_LE(area.first_experts, area.last_experts) << "row " << i << " has no legal layers";
@@ -67,10 +75,21 @@ void expect_edges(bool all_v2) {
 }
 
 TEST(PathTable, EveryRowHasTheLayersWithinItsEdgesAlone) {
-  for (const bool all_v2 : kFormats) {
-    SCOPED_TRACE(all_v2 ? "V2" : "V1");
-    expect_edges(all_v2);
+  for (const Kind& kind : kKinds) {
+    SCOPED_TRACE(kind.all_v2 ? "V2" : "V1");
+    SCOPED_TRACE(kind.hidden_size);
+    expect_edges(path_table(kind.all_v2, kind.hidden_size));
   }
+}
+
+TEST(PathTable, SmallLayersHaveTheirOwn) {
+  const auto first = [](bool all_v2, std::int64_t hidden) {
+    return path_table(all_v2, hidden).data();
+  };
+  EXPECT_EQ(first(true, 64), first(true, cuda::kSmallHidden));
+  EXPECT_NE(first(true, 64), first(true, cuda::kSmallHidden + 64));
+  EXPECT_EQ(first(false, 64), first(false, cuda::kSmallHidden + 64));
+  EXPECT_NE(first(false, 64), first(true, 64));
 }
 
 TEST(PathTable, TheFirstRowThatFitsHolds) {
@@ -112,18 +131,19 @@ class PathRule : public GroupedTest {
  protected:
   static constexpr int kNone = -1;
 
-  std::int64_t rule_of(bool all_v2, std::int64_t n_experts, std::int64_t top_k) {
+  std::int64_t rule_of(const Kind& kind, std::int64_t n_experts, std::int64_t top_k) {
     if (!engine().is_cuda()) return kMaxInt64;
-    return path_rule(path_table(all_v2), n_experts, top_k).min_tokens;
+    return path_rule(path_table(kind.all_v2, kind.hidden_size), n_experts, top_k).min_tokens;
   }
   // v1_plane: gate, up or down, or kNone.
-  std::int64_t grouped_min_tokens(int v1_plane, std::int64_t n_experts, std::int64_t top_k,
-                                  std::int64_t max_tokens) {
+  std::int64_t grouped_min_tokens(int v1_plane, std::int64_t hidden_size, std::int64_t n_experts,
+                                  std::int64_t top_k, std::int64_t max_tokens) {
     memra_bank banks[] = {MEMRA_BANK_INIT, MEMRA_BANK_INIT, MEMRA_BANK_INIT};
     for (int plane = 0; plane < 3; ++plane)
       banks[plane].format = plane == v1_plane ? MEMRA_NVFP4 : MEMRA_NVFP4_V2;
     memra_moe_layer_desc desc = MEMRA_MOE_LAYER_DESC_INIT;
-    desc.hidden_size = desc.intermediate_size = 64;
+    desc.hidden_size = hidden_size;
+    desc.intermediate_size = 64;
     desc.n_experts = n_experts;
     desc.n_local_experts = 1;  // the rule is the same on every rank
     desc.top_k = top_k;
@@ -145,17 +165,19 @@ class PathRule : public GroupedTest {
 TEST_P(PathRule, IsWhatInfoSaysOfALayer) {
   constexpr std::int64_t kTokens = 1 << 20;
   for (const int v1_plane : {kNone, 0, 1, 2}) {
-    const bool all_v2 = v1_plane == kNone;
-    for (const Area& area : areas(all_v2)) {
-      for (const std::int64_t experts : {area.first_experts, area.last_experts}) {
-        for (const std::int64_t top_k : {area.first_top_k, area.last_top_k}) {
-          const std::int64_t rule = rule_of(all_v2, experts, top_k);
-          for (const std::int64_t max_tokens : {std::int64_t{1}, rule - 1, rule, kTokens}) {
-            if (max_tokens < 1 || max_tokens > kTokens) continue;
-            EXPECT_EQ(grouped_min_tokens(v1_plane, experts, top_k, max_tokens),
-                      std::min(rule, max_tokens + 1))
-                << experts << " experts, top_k " << top_k << ", max_tokens " << max_tokens
-                << ", plane in V1: " << v1_plane;
+    for (const Kind& kind : kKinds) {
+      if (kind.all_v2 != (v1_plane == kNone)) continue;
+      for (const Area& area : areas(path_table(kind.all_v2, kind.hidden_size))) {
+        for (const std::int64_t experts : {area.first_experts, area.last_experts}) {
+          for (const std::int64_t top_k : {area.first_top_k, area.last_top_k}) {
+            const std::int64_t rule = rule_of(kind, experts, top_k);
+            for (const std::int64_t max_tokens : {std::int64_t{1}, rule - 1, rule, kTokens}) {
+              if (max_tokens < 1 || max_tokens > kTokens) continue;
+              EXPECT_EQ(grouped_min_tokens(v1_plane, kind.hidden_size, experts, top_k, max_tokens),
+                        std::min(rule, max_tokens + 1))
+                  << experts << " experts, top_k " << top_k << ", max_tokens " << max_tokens
+                  << ", hidden_size " << kind.hidden_size << ", plane in V1: " << v1_plane;
+            }
           }
         }
       }
@@ -165,9 +187,9 @@ TEST_P(PathRule, IsWhatInfoSaysOfALayer) {
 
 // Where max_tokens + 1 is no number.
 TEST_P(PathRule, TakesTheLargestMaxTokens) {
-  const std::int64_t rule = rule_of(true, 4, 2);
-  EXPECT_EQ(grouped_min_tokens(kNone, 4, 2, kMaxInt64), rule);
-  EXPECT_EQ(grouped_min_tokens(kNone, 4, 2, kMaxInt64 - 1), rule);
+  const std::int64_t rule = rule_of({true, 64}, 4, 2);
+  EXPECT_EQ(grouped_min_tokens(kNone, 64, 4, 2, kMaxInt64), rule);
+  EXPECT_EQ(grouped_min_tokens(kNone, 64, 4, 2, kMaxInt64 - 1), rule);
 }
 
 MEMRA_ON_BOTH_BACKENDS(PathRule);

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "grouped_activation.cuh"
+#include "grouped_boxes.cuh"
 #include "grouped_fragment.cuh"
 #include "grouped_kernels.h"
 #include "grouped_layout.cuh"
 #include "grouped_pairs.cuh"
-#include "grouped_boxes.cuh"
 #include "grouped_tiles.cuh"
 #include "grouped_workspace.h"
 #include "memra.h"
