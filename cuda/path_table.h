@@ -54,6 +54,10 @@ inline constexpr PathRow kPathTableV2[] = {
     {.most_experts = 32, .most_top_k = 2, .min_tokens = 29},
     {.most_experts = 32, .most_top_k = 4, .min_tokens = 8},
     {.most_experts = 32, .most_top_k = kAny, .min_tokens = 6},
+    {.most_experts = 64, .most_top_k = 1, .min_tokens = 35},
+    {.most_experts = 64, .most_top_k = 2, .min_tokens = 29},
+    {.most_experts = 64, .most_top_k = 4, .min_tokens = 11},
+    {.most_experts = 64, .most_top_k = kAny, .min_tokens = 6},
     {.most_experts = kAny, .most_top_k = 1, .min_tokens = 35},
     {.most_experts = kAny, .most_top_k = 2, .min_tokens = 29},
     {.most_experts = kAny, .most_top_k = 4, .min_tokens = 11},  // gpt-oss
