@@ -104,8 +104,8 @@ class StripLoads {
   AddressCoordinates codes_, scales_;
 };
 
-// The same of NVFP4_V1. A slab may begin at any word: where that is no multiple of 16, a warp copies
-// word by word, slowly.
+// The same of NVFP4_V1. A slab may begin at any word: where that is no multiple of 16, a warp
+// copies word by word, slowly.
 class RowLoads {
  public:
   static constexpr uint32_t kBytes = RowSet::kBytes;
