@@ -1,6 +1,7 @@
 #include "sweep.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "layer_calls.h"
 #include "layer_stages.h"
@@ -8,6 +9,34 @@
 
 namespace memra::bench {
 namespace {
+
+// The quantisation of 64 values.
+class HostLaunch {
+ public:
+  explicit HostLaunch(const Session& session)
+      : session_(session),
+        x_(session.device_memory(kColumns * sizeof(float))),
+        q_(session.device_memory(kColumns)),
+        d_(session.device_memory(kColumns * sizeof(float))) {
+    session.fill(x_, 0);
+  }
+  void launch() const {
+    memra_q8_1_args args = MEMRA_Q8_1_ARGS_INIT;
+    args.x = x_.as();
+    args.x_dtype = MEMRA_F32;
+    args.x_stride = kColumns;
+    args.rows = 1;
+    args.columns = kColumns;
+    args.q = q_.as<int8_t>();
+    args.d = d_.as<float>();
+    check(memra_quantize_q8_1(session_.engine(), &args, session_.stream()), "memra_quantize_q8_1");
+  }
+
+ private:
+  static constexpr int64_t kColumns = 64;
+  const Session& session_;
+  Memory x_, q_, d_;
+};
 
 class Measurement {
  public:
@@ -26,6 +55,17 @@ class Measurement {
     row->roof = us[0];
     row->layer = us[1];
     row->stable = us[2];
+  }
+
+  // In turn, so that what drifts meets both alike.
+  HostTiming time_host() const {
+    const HostLaunch least(session_);
+    std::vector<double> calls, launches;
+    for (int i = 0; i < kHostSamples; ++i) {
+      calls.push_back(host_us([&](int64_t call) { calls_.launch(call % calls_.count(), {}); }));
+      launches.push_back(host_us([&](int64_t /*call*/) { least.launch(); }));
+    }
+    return {summarize(calls), summarize(launches)};
   }
 
   StageTiming time_stage(const LayerStages& stages, Stage stage, uint32_t variant) const {
@@ -79,6 +119,21 @@ class Measurement {
   }
 
  private:
+  // Fewer than any queue holds, so that none blocks.
+  static constexpr int kHostCalls = 8, kHostSamples = 25;
+
+  template <typename Enqueue>
+  double host_us(const Enqueue& enqueue) const {
+    using Clock = std::chrono::steady_clock;
+    session_.synchronize();
+    const Clock::time_point begin = Clock::now();
+    for (int64_t i = 0; i < kHostCalls; ++i)
+      enqueue(i);
+    const std::chrono::duration<double, std::micro> us = Clock::now() - begin;
+    session_.synchronize();
+    return us.count() / kHostCalls;
+  }
+
   template <typename Enqueue>
   Replay record_all(Enqueue enqueue) const {
     return record_for(session_, calls_.count(), sampling_.min_us, enqueue);
@@ -147,6 +202,7 @@ std::vector<SweepRow> run_case(const Session& session, const SweepCase& sweep_ca
     const Measurement measurement(calls, sampling, progress);
     progress->show(title + ": roof and layer");
     measurement.time_layer(&row);
+    row.host = measurement.time_host();
     if (sweep_case.stages) {
       progress->show(title + ": stages");
       const LayerStages stages(calls);

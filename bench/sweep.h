@@ -13,7 +13,14 @@
 
 namespace memra::bench {
 
-// All times are microseconds per launch or call, of a graph replay.
+// All times are microseconds per launch or call, of a graph replay, unless they say otherwise.
+
+// What the host needs to enqueue a call on an idle stream, and what it needs for a call that
+// enqueues one kernel and does hardly anything else: what the driver takes for a launch.
+struct HostTiming {
+  Summary call;
+  Summary launch;
+};
 
 // One stage alone, in the variant that AUTO runs, and the launch that reads its bytes.
 struct StageTiming {
@@ -57,6 +64,7 @@ struct SweepRow {
   Summary roof;
   Summary layer;
   Summary stable;  // with MEMRA_FLAG_INPUTS_STABLE
+  HostTiming host;
   std::vector<StageTiming> stages;
   std::optional<VariantSweep> variants;
 

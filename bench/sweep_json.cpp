@@ -57,6 +57,8 @@ json to_json(const SweepRow& row) {
                  {"roof_us", to_json(row.roof)},
                  {"layer_us", to_json(row.layer)},
                  {"stable_us", to_json(row.stable)},
+                 {"host_us", to_json(row.host.call)},
+                 {"host_launch_us", to_json(row.host.launch)},
                  {"ratio", row.ratio()},
                  {"stable_ratio", row.stable_ratio()}};
   result["plan"] = row.plan ? to_json(*row.plan) : json();

@@ -51,14 +51,15 @@ std::string tokens_cell(const SweepRow& row) {
 
 void print_layers(const SweepResults& results) {
   Table table({"case", "tokens", "experts", "MB", "roof us", "TB/s", "layer us", "spread %",
-               "stable us", "spread %", "roof/layer", "roof/stable", "kernels"});
+               "stable us", "spread %", "roof/layer", "roof/stable", "host us", "launch us",
+               "kernels"});
   table.text_last();
   for (const SweepRow& row : results.rows) {
     table.add({row.name, tokens_cell(row), experts_cell(row), megabytes_cell(row.bytes()),
                us_cell(row.roof), rate_cell(row.bytes(), row.roof), us_cell(row.layer),
                spread_cell(row.layer), us_cell(row.stable), spread_cell(row.stable),
                ratio_cell(row.roof, row.layer), ratio_cell(row.roof, row.stable),
-               kernels_cell(row)});
+               us_cell(row.host.call), us_cell(row.host.launch), kernels_cell(row)});
   }
   std::fprintf(results.out, "\n");
   table.print(results.out);
@@ -155,6 +156,8 @@ void print_sweep_setup(const SweepResults& results) {
       results.session->on_cpu()      ? ""
       : engine.dependent_launch != 0 ? ", under dependent launch"
                                      : "; this engine has no dependent launch");
+  std::fprintf(results.out,
+               "host: to enqueue a call on an idle stream; launch: to enqueue one small kernel\n");
   std::fflush(results.out);
 }
 
