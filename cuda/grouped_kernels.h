@@ -26,7 +26,8 @@ inline constexpr int kMmaTileUnits = 8;
 // The launch bounds of a kernel in code for an architecture that does not have its instructions.
 inline constexpr int kAbsentBounds = 32;
 
-// Gate and up may differ in format; then there are narrow tiles alone.
+// Gate and up may differ in format; then there are narrow tiles alone. Of kernels of one format and
+// width those with maps come first.
 template <class Out>
 struct ProductKernel {
   bool first_v2, second_v2;  // of the tile's two sets

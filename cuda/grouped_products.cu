@@ -39,8 +39,8 @@ bool has_row_maps(int64_t columns) {
   return columns % kRowSetColumns == 0;
 }
 
-// Of those that take tiles so wide, the one with the narrowest, by maps where there is such a one;
-// the tables are whole.
+// Of those that take tiles so wide, the one with the narrowest, and of one width the first; the
+// tables are whole.
 template <class Kernel>
 const Kernel& find_kernel(const Device& device, memra_format first, memra_format second,
                           int64_t columns, int32_t units) {
@@ -50,8 +50,7 @@ const Kernel& find_kernel(const Device& device, memra_format first, memra_format
   for (const Kernel& k : kernels) {
     const bool fits = k.first_v2 == is_v2(first) && k.second_v2 == is_v2(second) &&
                       (k.maps != WeightMaps::kRows || has_row_maps(columns));
-    if (!fits || k.max_units < units || k.max_units > width) continue;
-    if (k.max_units == width && k.maps == WeightMaps::kNone) continue;
+    if (!fits || k.max_units < units || k.max_units >= width) continue;
     found = &k;
     width = k.max_units;
   }

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "emulation/machine.h"
 #include "emulation/plane.h"
 #include "emulation/support.h"
+#include "grouped_products.h"
 
 namespace memra::emulation {
 namespace {
@@ -99,6 +101,25 @@ TEST(EmulatedPlane, RowsOfV1) {
   }
 }
 
+// Which kernels have run there, for others would have given the same.
+TEST(EmulatedPlane, RowsOfV1AreTakenByMapsWhereTheyCanBe) {
+  const auto plane = [](int64_t columns) {
+    return std::string(cuda::plane_product_name(device(true, 1), MEMRA_NVFP4, columns));
+  };
+  const auto gate_up = [](int64_t columns) {
+    return std::string(
+        cuda::gate_up_product_name(device(true, 1), MEMRA_NVFP4, MEMRA_NVFP4, columns));
+  };
+  for (const int64_t columns : {256, 512, 1536}) {
+    EXPECT_EQ(plane(columns), "grouped_plane_wgmma_v1");
+    EXPECT_EQ(gate_up(columns), "grouped_gate_up_wgmma_v1");
+  }
+  for (const int64_t columns : {64, 128, 192, 640}) {
+    EXPECT_EQ(plane(columns), "grouped_plane_wgmma_v1_direct");
+    EXPECT_EQ(gate_up(columns), "grouped_gate_up_wgmma_v1_direct");
+  }
+}
+
 // Few columns: the rings hold slabs of many tiles, and producer and warps wait for each other.
 TEST(EmulatedPlane, ManyTilesOfFewColumns) {
   constexpr int64_t kDimensions[] = {64, 128, 192};
@@ -175,6 +196,7 @@ TEST(EmulatedPlane, BitsDoNotDependOnTheBatch) {
 }
 TEST(EmulatedPlane, BitsDoNotDependOnTheBatchInV1) {
   expect_batch_invariance(true, {15, 4}, ref::Format::kV1, 320);
+  expect_batch_invariance(true, {15, 4}, ref::Format::kV1, 256);
 }
 TEST(EmulatedPlane, BitsDoNotDependOnTheBatchOfWarpMatrixInstructions) {
   expect_batch_invariance(false, {8}, ref::Format::kV2, 64);
